@@ -1,0 +1,1 @@
+"""relay: the job system for Django on the PostgreSQL you already run."""

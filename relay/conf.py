@@ -1,0 +1,162 @@
+"""settings.RELAY as one typed, checked object."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from functools import cache
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.signals import setting_changed
+
+from relay.exceptions import SettingsError
+from relay.retry import Backoff
+
+__all__ = ["QUEUE_NAME", "Settings", "check_queue_name", "get_settings"]
+
+# Bytes, not characters, bound a NOTIFY payload: names are ASCII and short.
+QUEUE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
+DEFAULT_QUEUE: Final = "default"
+
+
+def check_queue_name(name: object) -> str:
+    """Return the name if it may name a queue.
+
+    Raises:
+        ValueError: it is no string of 1-100 letters, digits, '_', '.', ':' or '-'.
+    """
+    if isinstance(name, str) and QUEUE_NAME.fullmatch(name):
+        return name
+    raise ValueError(
+        f"{name!r} cannot name a queue: use 1 to 100 ASCII letters, digits, "
+        "'_', '.', ':' or '-', beginning with a letter or a digit"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What settings.RELAY says. An attribute is its key in lower case."""
+
+    # Alias in settings.DATABASES whose PostgreSQL holds the jobs.
+    database: str = "default"
+    # Queues that exist besides those that registered tasks name.
+    queues: tuple[str, ...] = (DEFAULT_QUEUE,)
+    # Attempts that raise before a job is failed for good, less the first one.
+    max_retries: int = 25
+    # When a job that raised runs again, unless its task says otherwise.
+    backoff: Backoff = field(default_factory=Backoff)
+    # How long finished jobs are kept; None keeps them for ever, 0 not at all.
+    retention_completed: timedelta | None = timedelta(days=1)
+    retention_failed: timedelta | None = timedelta(days=30)
+    # How long a worker is taken to be alive after it was last heard of.
+    lease: timedelta = timedelta(seconds=30)
+    # Longest wait between two looks for work when no wake-up arrives.
+    poll_interval: timedelta = timedelta(seconds=1)
+    # How long running jobs may go on after SIGTERM.
+    grace: timedelta = timedelta(seconds=25)
+    # Jobs that one child process runs at once, in threads and coroutines together.
+    concurrency: int = 10
+    # Started attempts that may die with their process before the job is poison.
+    crash_limit: int = 3
+    # Times a job may be taken from a lost worker before it is poison.
+    loss_limit: int = 10
+    # How long a job of a task that no worker knows is handed back before it fails.
+    unknown_task_limit: timedelta = timedelta(hours=24)
+    # Send NOTIFY after an enqueue and LISTEN in workers. Polling works without.
+    notify: bool = True
+    # Fire schedules from the workers too, not only from relay_scheduler.
+    schedule_in_workers: bool = True
+    # The database is reached through a pooler in transaction mode: no LISTEN, no
+    # session settings, no prepared statements.
+    transaction_pooler: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("lease", timedelta(milliseconds=300)),
+            ("poll_interval", timedelta(milliseconds=10)),
+            ("grace", timedelta(0)),
+            ("unknown_task_limit", timedelta(0)),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, timedelta) or value < least:
+                raise SettingsError(
+                    f"RELAY[{name.upper()!r}] is {value!r}: give a timedelta of at "
+                    f"least {least}"
+                )
+        for name in ("retention_completed", "retention_failed"):
+            value = getattr(self, name)
+            if value is not None and not (
+                isinstance(value, timedelta) and value >= timedelta(0)
+            ):
+                raise SettingsError(
+                    f"RELAY[{name.upper()!r}] is {value!r}: give a timedelta of 0 or "
+                    "more, or None to keep jobs for ever"
+                )
+        for name, least in (
+            ("max_retries", 0),
+            ("concurrency", 1),
+            ("crash_limit", 1),
+            ("loss_limit", 1),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise SettingsError(
+                    f"RELAY[{name.upper()!r}] is {value!r}: give a whole number of at "
+                    f"least {least}"
+                )
+        for name in ("notify", "schedule_in_workers", "transaction_pooler"):
+            if not isinstance(getattr(self, name), bool):
+                raise SettingsError(
+                    f"RELAY[{name.upper()!r}] is {getattr(self, name)!r}: give True or "
+                    "False"
+                )
+        if not isinstance(self.backoff, Backoff):
+            raise SettingsError(
+                f"RELAY['BACKOFF'] is {self.backoff!r}: give a relay.Backoff"
+            )
+        if isinstance(self.queues, str):
+            raise SettingsError(
+                f"RELAY['QUEUES'] is {self.queues!r}: give a list of queue names"
+            )
+        try:
+            object.__setattr__(
+                self, "queues", tuple(check_queue_name(name) for name in self.queues)
+            )
+        except (TypeError, ValueError) as error:
+            raise SettingsError(f"RELAY['QUEUES']: {error}") from error
+
+
+def _read(values: object) -> Settings:
+    if not isinstance(values, Mapping):
+        raise SettingsError(f"RELAY is {values!r}: give a dict")
+    known = {item.name.upper(): item.name for item in fields(Settings)}
+    arguments: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in known:
+            near = difflib.get_close_matches(str(key).upper(), known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {sorted(known)}"
+            raise SettingsError(f"RELAY has an unknown key {key!r}: {hint}")
+        arguments[known[key]] = value
+    return Settings(**arguments)
+
+
+@cache
+def get_settings() -> Settings:
+    """Return settings.RELAY, read once and again after the setting has changed.
+
+    Raises:
+        SettingsError: a key is unknown or a value cannot be used.
+    """
+    return _read(getattr(settings, "RELAY", {}))
+
+
+def _forget(*, setting: str, **_: object) -> None:
+    if setting == "RELAY":
+        get_settings.cache_clear()
+
+
+setting_changed.connect(_forget, dispatch_uid="relay.conf")

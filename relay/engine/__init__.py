@@ -1,0 +1,1 @@
+"""Every statement that changes a job: one verb per file, SQL beside it."""

@@ -1,0 +1,151 @@
+"""Every exception relay raises on purpose."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+from django.core.exceptions import ImproperlyConfigured
+
+__all__ = [
+    "ArgumentError",
+    "EncodeError",
+    "JobNotFound",
+    "LeaseLost",
+    "RelayError",
+    "ResultTimeout",
+    "Retry",
+    "ScheduleError",
+    "SettingsError",
+    "SkipRetry",
+    "StateConflict",
+    "TaskFailed",
+    "TaskNameConflict",
+    "UnknownQueue",
+    "UnknownTask",
+]
+
+
+class RelayError(Exception):
+    """Base of all of relay's exceptions: catch this to catch them all."""
+
+
+class SettingsError(RelayError, ImproperlyConfigured):
+    """settings.RELAY is wrong; the message names the key and the remedy."""
+
+
+class ArgumentError(RelayError, TypeError):
+    """Arguments or options of an enqueue that the task or relay cannot take."""
+
+
+class EncodeError(RelayError, ValueError):
+    """A value that JSON or PostgreSQL cannot carry; path says where it stands.
+
+    Attributes:
+        path: the place of the value from the root, such as args[0]['when'].
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class TaskNameConflict(RelayError):
+    """Two different functions were registered under one task name."""
+
+
+class UnknownTask(RelayError, LookupError):
+    """No task of this name is registered in this process."""
+
+
+class UnknownQueue(RelayError, LookupError):
+    """No settings, task or row names this queue."""
+
+
+class JobNotFound(RelayError, LookupError):
+    """The job's row is not there: rolled back, pruned, or never made."""
+
+    def __init__(self, job_id: UUID) -> None:
+        super().__init__(
+            f"job {job_id} does not exist: its transaction was rolled back, or it "
+            "has outlived its retention"
+        )
+        self.job_id = job_id
+
+
+class StateConflict(RelayError):
+    """The job's state does not allow the act; nothing was changed.
+
+    Attributes:
+        job_id: the job.
+        state: the state that stood in the way, or None where the row is gone.
+    """
+
+    def __init__(self, job_id: UUID, act: str, state: str | None) -> None:
+        found = "does not exist" if state is None else f"is {state}"
+        super().__init__(f"cannot {act} job {job_id}: it {found}")
+        self.job_id = job_id
+        self.act = act
+        self.state = state
+
+
+class ResultTimeout(RelayError, TimeoutError):
+    """The job had not finished when the caller's patience ended; it goes on."""
+
+
+class TaskFailed(RelayError):
+    """The job whose result was asked for ended failed or cancelled.
+
+    Attributes:
+        job_id: the job.
+        state: failed or cancelled.
+        error_class: the name of the last error's class, or None.
+    """
+
+    def __init__(
+        self, job_id: UUID, state: str, error_class: str | None, message: str | None
+    ) -> None:
+        cause = f": {error_class}: {message}" if error_class else ""
+        super().__init__(f"job {job_id} ended {state}{cause}")
+        self.job_id = job_id
+        self.state = state
+        self.error_class = error_class
+
+
+class LeaseLost(RelayError):
+    """Another worker holds the job now: nothing was written.
+
+    Attributes:
+        job_id: the job.
+        attempt: the attempt that no longer holds it.
+    """
+
+    def __init__(self, job_id: UUID, attempt: int) -> None:
+        super().__init__(
+            f"attempt {attempt} no longer holds job {job_id}: its result was dropped"
+        )
+        self.job_id = job_id
+        self.attempt = attempt
+
+
+class ScheduleError(RelayError, ValueError):
+    """A schedule that cannot be kept: bad expression, unknown zone, never due."""
+
+
+class Retry(RelayError):
+    """Raised by a handler: run this job again, charged as a failure.
+
+    Args:
+        after: how long to wait; None takes the task's backoff.
+    """
+
+    def __init__(self, message: str = "", *, after: timedelta | None = None) -> None:
+        super().__init__(message or "the handler asked to be run again")
+        if after is not None and after < timedelta(0):
+            after = timedelta(0)
+        self.after = after
+
+
+class SkipRetry(RelayError):
+    """Raised by a handler: give up at once, the job ends failed."""

@@ -1,0 +1,38 @@
+"""Rows only: every statement that changes a job is in relay.engine."""
+
+from relay.models.job import (
+    FINAL_STATES,
+    LIVE_STATES,
+    Attempt,
+    History,
+    Job,
+    JobState,
+)
+from relay.models.queue import Queue, QueuePolicy
+from relay.models.schedule import (
+    CatchUp,
+    Occurrence,
+    OccurrenceState,
+    Schedule,
+    ScheduleSource,
+)
+from relay.models.worker import Worker, WorkerKind, WorkerState
+
+__all__ = [
+    "FINAL_STATES",
+    "LIVE_STATES",
+    "Attempt",
+    "CatchUp",
+    "History",
+    "Job",
+    "JobState",
+    "Occurrence",
+    "OccurrenceState",
+    "Queue",
+    "QueuePolicy",
+    "Schedule",
+    "ScheduleSource",
+    "Worker",
+    "WorkerKind",
+    "WorkerState",
+]

@@ -1,0 +1,1 @@
+"""Schedules: expressions, due instants, and the duty that fires them."""

@@ -1,0 +1,1 @@
+"""relay without a Django project at hand: embedded PostgreSQL and the demo."""
