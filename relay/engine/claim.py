@@ -1,0 +1,233 @@
+"""queued → running, owned by a worker: the claim, and where it begins to look."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from relay.engine.connection import EngineConnection
+
+__all__ = ["ClaimedJob", "Marks", "QueueOrder", "Span", "read_claimed", "send_claim"]
+
+HIGHEST: Final = 100
+LOWEST: Final = -100
+# A ready_seq below every real one: a search from the start.
+START: Final = -1
+
+# Index: relay_job_ready_idx. MATERIALIZED keeps LIMIT exact. NO KEY: a child row's
+# foreign key must not hide its job. States are literals: a parameter loses the partial
+# index under a generic plan. RETURNING has no order: sort in Python. The paused queues
+# are looked up once per statement (relay_queue_paused_idx, nearly always empty).
+CLAIM: Final = """
+WITH picked AS MATERIALIZED (
+    SELECT ready.id
+    FROM unnest(
+        %(queues)s::text[], %(high)s::int2[], %(low)s::int2[], %(marks)s::bigint[]
+    ) AS span(queue, high, low, mark)
+    CROSS JOIN LATERAL (
+        SELECT id FROM relay_job
+        WHERE state = 'queued' AND concurrency_key IS NULL AND queue = span.queue
+          AND priority <= span.high AND priority >= span.low AND ready_seq > span.mark
+        ORDER BY priority DESC, ready_seq
+        LIMIT %(limit)s
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS ready
+    WHERE span.queue <> ALL (ARRAY(
+        SELECT name FROM relay_queue
+        WHERE paused_at IS NOT NULL
+          AND (paused_until IS NULL OR paused_until > clock_timestamp())
+    ))
+    LIMIT %(limit)s
+)
+UPDATE relay_job AS job
+SET state = 'running', attempt = attempt + 1, worker_id = %(worker_id)s,
+    started_at = clock_timestamp()
+FROM picked WHERE job.id = picked.id
+  AND EXISTS (SELECT FROM relay_worker WHERE id = %(worker_id)s AND state <> 'lost')
+RETURNING job.id, job.task, job.queue, job.priority, job.ready_seq, job.attempt,
+          job.args, job.failures, job.crashes, job.max_retries
+"""
+
+
+class ClaimedJob(NamedTuple):
+    """A job this worker holds, under the token (worker_id, attempt)."""
+
+    id: UUID
+    task: str
+    queue: str
+    priority: int
+    ready_seq: int
+    attempt: int
+    args: dict[str, Any]
+    failures: int
+    crashes: int
+    max_retries: int
+
+
+class Span(NamedTuple):
+    """A stretch of one queue's priorities, searched above a mark."""
+
+    queue: str
+    high: int
+    low: int
+    mark: int
+
+
+@dataclass(slots=True)
+class _Place:
+    """How far one priority of one queue was claimed.
+
+    Attributes:
+        mark: the highest ready_seq claimed here; never goes down.
+        cursor: where the next search begins if it is below the mark: START, or the
+            place a sweep has reached; None where the search begins at the mark.
+    """
+
+    mark: int
+    cursor: int | None = None
+
+
+class Marks:
+    """Where a claimer begins to look, so that dead rows below cost nothing.
+
+    A row whose transaction commits late can lie below a mark: sweep() makes the next
+    claims search from the start, and they go on from the last row found while they
+    find any. A hint about such a row lowers the search at once.
+    Source: docs/explanation/claiming.md.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[str, dict[int, _Place]] = {}
+
+    def spans(self, queues: Iterable[str]) -> list[Span]:
+        """Return what to search: every key of the queues not known to be claimed."""
+        spans: list[Span] = []
+        for queue in queues:
+            places = self._places.get(queue, {})
+            high = HIGHEST
+            for priority in sorted(places, reverse=True):
+                place = places[priority]
+                if place.cursor == START:
+                    continue  # the gap around it runs through it
+                if high > priority:
+                    spans.append(Span(queue, high, priority + 1, START))
+                begin = place.mark if place.cursor is None else place.cursor
+                spans.append(Span(queue, priority, priority, begin))
+                high = priority - 1
+            if high >= LOWEST:
+                spans.append(Span(queue, high, LOWEST, START))
+        return spans
+
+    def note(self, claimed: Sequence[ClaimedJob], *, limit: int) -> None:
+        """Take in what a claim of at most limit jobs over spans() returned."""
+        found: dict[tuple[str, int], int] = {}
+        for job in claimed:
+            key = (job.queue, job.priority)
+            found[key] = max(found.get(key, START), job.ready_seq)
+        for (queue, priority), highest in found.items():
+            places = self._places.setdefault(queue, {})
+            place = places.get(priority)
+            if place is None:
+                places[priority] = _Place(highest)
+            elif highest > place.mark:
+                place.mark = highest
+                place.cursor = None
+            else:
+                place.cursor = highest
+        if len(claimed) < limit:
+            for places in self._places.values():
+                for place in places.values():
+                    place.cursor = None
+
+    def sweep(self) -> None:
+        """Search every priority from the start with the next claims."""
+        for places in self._places.values():
+            for place in places.values():
+                place.cursor = START
+
+    def hint(self, queue: str, priority: int, ready_seq: int) -> None:
+        """Take in that a row of this ready_seq has become visible."""
+        place = self._places.get(queue, {}).get(priority)
+        if place is not None and ready_seq <= place.mark:
+            begin = ready_seq - 1
+            if place.cursor is None or place.cursor > begin:
+                place.cursor = begin
+
+
+class QueueOrder:
+    """In which order a claim looks at a worker's queues.
+
+    Args:
+        weights: queue to weight, in the order given by the operator.
+        strict: always in the given order; a lower queue waits until higher are empty.
+        rng: source of the weighted random order.
+    """
+
+    def __init__(
+        self,
+        weights: dict[str, int],
+        *,
+        strict: bool = False,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.names = tuple(weights)
+        self._weights = weights
+        self._strict = strict or len(weights) < 2
+        self._random = (rng or random.Random()).random  # noqa: S311 - fairness only
+
+    def next(self) -> Sequence[str]:
+        """Return the queues for one claim: each first as often as its weight says."""
+        if self._strict:
+            return self.names
+        # Efraimidis and Spirakis: sorting by u**(1/weight) draws without replacement
+        # in proportion to the weights.
+        return sorted(
+            self.names,
+            key=lambda name: self._random() ** (1 / self._weights[name]),
+            reverse=True,
+        )
+
+
+def send_claim(
+    connection: EngineConnection,
+    spans: Sequence[Span],
+    *,
+    limit: int,
+    worker_id: UUID,
+) -> Any:
+    """Send the claim of at most limit jobs; read_claimed() takes the answer.
+
+    Jobs come from the spans in their order, each span from its highest priority down.
+    Each carries its attempt: finish writes only while (worker_id, attempt) is still
+    on the row. A worker marked lost is given nothing, nor are paused queues searched.
+
+    Transaction: that of the enclosing EngineConnection.block(), or its own.
+    """
+    return connection.execute(
+        CLAIM,
+        {
+            "queues": [span.queue for span in spans],
+            "high": [span.high for span in spans],
+            "low": [span.low for span in spans],
+            "marks": [span.mark for span in spans],
+            "limit": limit,
+            "worker_id": worker_id,
+        },
+        prepare=connection.prepares,
+    )
+
+
+def read_claimed(cursor: Any, queues: Sequence[str]) -> list[ClaimedJob]:
+    """Return what a claim over these queues took, in the order in which to run it.
+
+    Raises:
+        psycopg.OperationalError: the connection was lost; whether rows were claimed
+            is not known: compare with lease.held().
+    """
+    rank = {queue: place for place, queue in enumerate(queues)}
+    jobs = [ClaimedJob._make(row) for row in cursor.fetchall()]
+    jobs.sort(key=lambda job: (rank[job.queue], -job.priority, job.ready_seq))
+    return jobs

@@ -1,0 +1,191 @@
+"""The engine's own connections to PostgreSQL, apart from Django's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final, Literal, TypeVar, cast
+
+import psycopg
+from django.db import DEFAULT_DB_ALIAS, InterfaceError, connections
+from django.db.utils import Error as DjangoDatabaseError
+from psycopg.rows import TupleRow
+
+from relay.conf import get_settings
+
+__all__ = ["EngineConnection", "Role", "connect", "is_outage"]
+
+Role = Literal["hot", "duty", "listen"]
+
+# Claim and finish only: with the sort disabled, an ORDER BY that no index gives walks
+# the primary key instead. They must be set before the first statement is prepared.
+# Source: docs/explanation/speed.md, "Pinned plans".
+_PINNED: Final = {
+    "enable_bitmapscan": "off",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_sort": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
+}
+
+# The largest wait for one statement, and the part of a lease it may take, so that
+# a renewal fits in after a statement that hung. Source: docs/explanation/leases.md.
+_STATEMENT_TIMEOUT: Final = timedelta(seconds=5)
+_STATEMENT_PART_OF_LEASE: Final = 1 / 6
+
+# A dead peer is noticed within about 20 s even where nothing is being sent.
+_TCP: Final = {
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+    "tcp_user_timeout": 10_000,
+}
+
+_T = TypeVar("_T")
+
+
+class EngineConnection(psycopg.Connection[TupleRow]):
+    """A connection in autocommit whose every call ends by a time of its own.
+
+    statement_timeout does not save a client from a server that was stopped or from a
+    network that swallows bytes: after answer_seconds without an answer the call raises
+    OperationalError and the connection is closed.
+
+    Attributes:
+        answer_seconds: how long one call may wait for the server.
+        block_settings: set at the start of each block(), for a transaction pooler.
+        prepares: whether statements may be prepared in the server.
+    """
+
+    answer_seconds: float = 10.0
+    block_settings: Mapping[str, str] = {}
+    prepares: bool = True
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        """Wait as psycopg does, but not past answer_seconds."""
+        return super().wait(self._guarded(gen), *args, **kwargs)
+
+    def _guarded(self, gen: Generator[Any, Any, _T]) -> Generator[Any, Any, _T]:
+        deadline = time.monotonic() + self.answer_seconds
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready and time.monotonic() > deadline:
+                    self.pgconn.finish()
+                    raise psycopg.OperationalError(
+                        f"no answer from PostgreSQL within {self.answer_seconds:g} s: "
+                        "the connection was given up"
+                    )
+                wanted = gen.send(ready)
+        except StopIteration as stop:
+            return cast("_T", stop.value)
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Send the statements inside as one implicit transaction, in one round trip."""
+        with self.pipeline():
+            if self.block_settings:
+                _configure(self, self.block_settings, is_local=True)
+            yield
+
+
+def connect(alias: str, *, role: Role, name: str) -> EngineConnection:
+    """Open a connection of the engine's own to the database of a Django alias.
+
+    Args:
+        alias: key of settings.DATABASES.
+        role: hot pins the planner for claim and finish; duty and listen do not.
+        name: what the connection is for, shown in pg_stat_activity.
+
+    Raises:
+        psycopg.OperationalError: the server cannot be reached.
+    """
+    relay = get_settings()
+    wrapper = connections[alias or DEFAULT_DB_ALIAS]
+    parameters: dict[str, Any] = wrapper.get_connection_params()
+    assume_role = wrapper.settings_dict["OPTIONS"].get("assume_role")
+    for key in ("context", "cursor_factory", "prepare_threshold"):
+        parameters.pop(key, None)
+    statement_seconds = min(
+        _STATEMENT_TIMEOUT, relay.lease * _STATEMENT_PART_OF_LEASE
+    ).total_seconds()
+    parameters = {
+        **_TCP,
+        "connect_timeout": 3,
+        **parameters,
+        "application_name": f"relay {name}"[:63],
+    }
+    connection = EngineConnection.connect(
+        autocommit=True, prepare_threshold=None, **parameters
+    )
+    connection.answer_seconds = 2 * statement_seconds + 0.5
+    milliseconds = str(max(1, round(statement_seconds * 1000)))
+    values = {
+        "statement_timeout": milliseconds,
+        "lock_timeout": milliseconds,
+        "idle_in_transaction_session_timeout": "60000",
+        # SKIP LOCKED raises serialization failures under a stricter default.
+        "default_transaction_isolation": "read committed",
+        **(_PINNED if role == "hot" else {}),
+    }
+    try:
+        if relay.transaction_pooler:
+            # default_transaction_isolation cannot change once a block has begun.
+            del values["default_transaction_isolation"]
+            connection.block_settings = values
+            connection.prepares = False
+        else:
+            _configure(connection, values, is_local=False)
+            if assume_role:
+                connection.execute(
+                    psycopg.sql.SQL("SET ROLE {}").format(
+                        psycopg.sql.Identifier(assume_role)
+                    )
+                )
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _configure(
+    connection: EngineConnection, values: Mapping[str, str], *, is_local: bool
+) -> None:
+    connection.execute(
+        "SELECT set_config(key, value, %s) "
+        "FROM unnest(%s::text[], %s::text[]) AS setting(key, value)",
+        (is_local, list(values), list(values.values())),
+        prepare=False,
+    )
+
+
+# SQLSTATE classes and codes that speak of the server or the way to it: connection
+# exceptions, lack of resources, shutdown and recovery, and a server that turned
+# read-only under us, as after a failover.
+_OUTAGE_CLASSES: Final = ("08", "53")
+_OUTAGE_CODES: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25006"})
+
+
+def is_outage(error: BaseException | None) -> bool:
+    """Tell whether error says the database is away, not that a statement is wrong.
+
+    Looks through Django's wrapping at psycopg's error.
+    """
+    if isinstance(error, DjangoDatabaseError):
+        if error.__cause__ is None:
+            # Django's own "connection already closed".
+            return isinstance(error, InterfaceError)
+        error = error.__cause__
+    if not isinstance(error, psycopg.Error):
+        return False
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.OperationalError) or (
+            isinstance(error, psycopg.InterfaceError) and "closed" in str(error)
+        )
+    return error.sqlstate[:2] in _OUTAGE_CLASSES or error.sqlstate in _OUTAGE_CODES

@@ -1,0 +1,253 @@
+"""running → settled: complete, retry, fail, hand back, release; all fenced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Literal
+from uuid import UUID
+
+import psycopg
+
+from relay.engine.connection import EngineConnection
+
+__all__ = [
+    "Completed",
+    "Outcome",
+    "Settled",
+    "read_finished",
+    "send_completed",
+    "send_settled",
+]
+
+# The fence is hidden from the planner in one CASE: seen, it draws the plan to the held
+# index and compares all pairs. One document: an array of JSON texts is escaped element
+# by element. Index: the primary key.
+# Source: docs/explanation/speed.md, "The finish stays on the primary key".
+COMPLETE: Final = """
+UPDATE relay_job AS job
+SET state = 'completed', result = done.result, error_class = NULL, error_message = NULL,
+    finished_at = clock_timestamp(), expires_at = clock_timestamp() + done.keep
+FROM (
+    SELECT (item->>0)::uuid AS id, (item->>1)::int AS attempt, item->2 AS result,
+           make_interval(secs => (item->>3)::float8) AS keep
+    FROM jsonb_array_elements(%(results)s::jsonb) AS item
+) AS done
+WHERE job.id = done.id
+  AND CASE WHEN job.state = 'running' AND job.attempt = done.attempt
+          THEN job.worker_id = %(worker_id)s END
+RETURNING job.id
+"""
+
+# A retention of nothing: the row goes as it finishes, with what hangs on it.
+COMPLETE_AND_DELETE: Final = """
+WITH done AS MATERIALIZED (
+    SELECT (item->>0)::uuid AS id, (item->>1)::int AS attempt
+    FROM jsonb_array_elements(%(results)s::jsonb) AS item
+), gone AS (
+    DELETE FROM relay_job AS job USING done
+    WHERE job.id = done.id
+      AND CASE WHEN job.state = 'running' AND job.attempt = done.attempt
+          THEN job.worker_id = %(worker_id)s END
+    RETURNING job.id
+), attempts AS (
+    DELETE FROM relay_attempt USING gone WHERE job_id = gone.id
+), history AS (
+    DELETE FROM relay_history USING gone WHERE job_id = gone.id
+)
+SELECT id FROM gone
+"""
+
+# retry: charged, due again after the delay. hand_back: not charged, due again after
+# the delay, failed once the first hand-back is older than the limit. release: not
+# charged, ready again at once. fail: final. Each leaves its attempt or history row in
+# the same statement.
+SETTLE: Final = """
+WITH done AS MATERIALIZED (
+    SELECT outcome.*, CASE
+        WHEN outcome.verb = 'hand_back' AND EXISTS (
+            SELECT FROM relay_history AS earlier
+            WHERE earlier.job_id = outcome.id AND earlier.event = 'hand_back'
+              AND earlier.at < clock_timestamp() - %(hand_back_limit)s::interval
+        ) THEN 'fail' ELSE outcome.verb END AS act
+    FROM jsonb_to_recordset(%(outcomes)s::jsonb) AS outcome(
+        id uuid, attempt int, verb text, delay_s float8, charge int, keep_s float8,
+        error_class text, error_message text, traceback text)
+), moved AS (
+    UPDATE relay_job AS job
+    SET state = CASE done.act WHEN 'fail' THEN 'failed' WHEN 'release' THEN 'queued'
+                ELSE 'retrying' END,
+        ready_seq = CASE done.act WHEN 'release' THEN nextval('relay_ready_seq')
+                    ELSE job.ready_seq END,
+        run_at = CASE WHEN done.act IN ('retry', 'hand_back')
+                 THEN clock_timestamp() + make_interval(secs => done.delay_s)
+                 ELSE job.run_at END,
+        worker_id = CASE done.act WHEN 'fail' THEN job.worker_id END,
+        started_at = CASE done.act WHEN 'release' THEN NULL ELSE job.started_at END,
+        finished_at = CASE done.act WHEN 'fail' THEN clock_timestamp() END,
+        expires_at = CASE done.act WHEN 'fail'
+                     THEN clock_timestamp() + make_interval(secs => done.keep_s) END,
+        failures = job.failures + done.charge,
+        error_class = coalesce(done.error_class, job.error_class),
+        error_message = CASE WHEN done.error_class IS NULL THEN job.error_message
+                        ELSE done.error_message END
+    FROM done
+    WHERE job.id = done.id
+      AND CASE WHEN job.state = 'running' AND job.attempt = done.attempt
+          THEN job.worker_id = %(worker_id)s END
+    RETURNING job.id, job.attempt, job.queue, job.priority, job.ready_seq,
+              job.started_at, job.run_at, done.act, done.error_class,
+              done.error_message, done.traceback
+), attempts AS (
+    INSERT INTO relay_attempt (job_id, attempt, worker_id, outcome, error_class,
+                               error_message, traceback, started_at, ended_at)
+    SELECT id, attempt, %(worker_id)s, act, error_class, error_message, traceback,
+           started_at, clock_timestamp()
+    FROM moved WHERE act IN ('retry', 'fail')
+), history AS (
+    INSERT INTO relay_history (job_id, at, event, attempt, detail)
+    SELECT id, clock_timestamp(), act, attempt,
+           CASE WHEN act <> 'release'
+           THEN jsonb_build_object('reason', error_class, 'run_at', run_at) END
+    FROM moved WHERE act <> 'fail'
+)
+SELECT id FROM moved
+"""
+
+Verb = Literal["retry", "fail", "hand_back", "release"]
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """An attempt that ended well.
+
+    Attributes:
+        result: JSON text, free of what jsonb refuses.
+        keep_seconds: retention; None keeps the row for ever, 0 deletes it at once.
+    """
+
+    id: UUID
+    attempt: int
+    result: str
+    keep_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """An attempt that ended any other way.
+
+    Attributes:
+        verb: what becomes of the job; see SETTLE.
+        delay_seconds: for retry and hand_back, until it is due again.
+        keep_seconds: for fail, retention; None keeps the row for ever.
+        is_charged: whether it counts against max_retries.
+    """
+
+    id: UUID
+    attempt: int
+    verb: Verb
+    delay_seconds: float = 0.0
+    keep_seconds: float | None = None
+    is_charged: bool = False
+    error_class: str | None = None
+    error_message: str | None = None
+    traceback: str | None = None
+
+
+Outcome = Completed | Settled
+
+
+def send_completed(
+    connection: EngineConnection, results: Iterable[Completed], *, worker_id: UUID
+) -> list[Any]:
+    """Send what ended well; read_finished() takes the answers.
+
+    Writes only rows that are running under this worker and the result's attempt.
+
+    Transaction: that of the enclosing EngineConnection.block(), or its own.
+
+    Raises:
+        psycopg.DataError: PostgreSQL refuses a result; nothing was written.
+    """
+    kept: list[str] = []
+    deleted: list[str] = []
+    for done in results:
+        if done.keep_seconds == 0:
+            deleted.append(f'["{done.id}",{done.attempt}]')
+        else:
+            keep = "null" if done.keep_seconds is None else repr(done.keep_seconds)
+            kept.append(f'["{done.id}",{done.attempt},{done.result},{keep}]')
+    return [
+        connection.execute(
+            statement,
+            {"results": f"[{','.join(items)}]", "worker_id": worker_id},
+            prepare=connection.prepares,
+        )
+        for statement, items in ((COMPLETE, kept), (COMPLETE_AND_DELETE, deleted))
+        if items
+    ]
+
+
+def send_settled(
+    connection: EngineConnection,
+    outcomes: Sequence[Settled],
+    *,
+    worker_id: UUID,
+    hand_back_limit: timedelta,
+) -> list[Any]:
+    """Send what ended otherwise; read_finished() takes the answers.
+
+    Writes only rows that are running under this worker and the outcome's attempt,
+    and their attempt and history rows with them.
+
+    Args:
+        hand_back_limit: a job first handed back longer ago than this fails instead.
+
+    Transaction: that of the enclosing EngineConnection.block(), or its own.
+    """
+    if not outcomes:
+        return []
+    document = json.dumps(
+        [
+            {
+                "id": str(outcome.id),
+                "attempt": outcome.attempt,
+                "verb": outcome.verb,
+                "delay_s": outcome.delay_seconds,
+                "charge": int(outcome.is_charged),
+                "keep_s": outcome.keep_seconds,
+                "error_class": outcome.error_class,
+                "error_message": outcome.error_message,
+                "traceback": outcome.traceback,
+            }
+            for outcome in outcomes
+        ]
+    )
+    return [
+        connection.execute(
+            SETTLE,
+            {
+                "outcomes": document,
+                "worker_id": worker_id,
+                "hand_back_limit": hand_back_limit,
+            },
+            prepare=False,
+        )
+    ]
+
+
+def read_finished(cursors: Iterable[Any]) -> set[UUID]:
+    """Return the ids that were written; the others are lost to this worker.
+
+    Raises:
+        psycopg.Error: nothing of the transaction was written, or, when the connection
+            was lost, it is not known whether it was.
+    """
+    return {row[0] for cursor in cursors for row in cursor.fetchall()}
+
+
+def is_bad_row(error: psycopg.Error) -> bool:
+    """Tell whether error blames the data of some row rather than the database."""
+    return isinstance(error, psycopg.DataError | psycopg.IntegrityError)

@@ -1,0 +1,401 @@
+"""Leases of workers: register, renew, give up; and whose jobs come back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Literal
+from uuid import UUID
+
+from relay.engine.connection import EngineConnection
+
+__all__ = [
+    "DeadChild",
+    "WorkerRow",
+    "give_up",
+    "held",
+    "orphan_holders",
+    "register",
+    "release_held",
+    "renew",
+    "set_state",
+    "settle_dead_child",
+    "take",
+]
+
+# Jobs taken from one lost worker per statement, so that no lock is held for long:
+# 12-21 ms each. Source: docs/explanation/leases.md.
+TAKE_BATCH: Final = 1_000
+
+REGISTER: Final = """
+INSERT INTO relay_worker (id, name, supervisor, host, pid, kind, queues, concurrency,
+                          version, state, started_at, heartbeat_at, lease_expires_at)
+SELECT id, name, supervisor, host, pid, kind,
+       ARRAY(SELECT jsonb_array_elements_text(queues)), concurrency, version,
+       'running', clock_timestamp(), clock_timestamp(),
+       clock_timestamp() + %(lease)s::interval
+FROM jsonb_to_record(%(worker)s::jsonb) AS worker(
+    id uuid, name text, supervisor uuid, host text, pid int, kind text, queues jsonb,
+    concurrency int, version text)
+ON CONFLICT (id) DO NOTHING
+"""
+
+ENSURE_QUEUES: Final = """
+INSERT INTO relay_queue (name) SELECT unnest(%(queues)s::text[]) ORDER BY 1
+ON CONFLICT DO NOTHING
+"""
+
+# One statement for all children of a worker. A worker whose id does not come back was
+# given up: its child must be killed and a new one started under a new id.
+RENEW: Final = """
+UPDATE relay_worker
+SET lease_expires_at = clock_timestamp() + %(lease)s::interval,
+    heartbeat_at = clock_timestamp()
+WHERE id = ANY(%(workers)s) AND state NOT IN ('lost', 'stopped')
+RETURNING id
+"""
+
+SET_STATE: Final = """
+UPDATE relay_worker SET state = %(state)s
+WHERE id = ANY(%(workers)s) AND state <> 'lost'
+"""
+
+# The first transaction of the reaper, committed before any job is touched: renewal and
+# this fight for the worker's row, finish and TAKE for the job's. A wait for the lock
+# looks at the condition again, so a renewal that commits meanwhile wins.
+GIVE_UP: Final = """
+WITH dead AS MATERIALIZED (
+    SELECT id FROM relay_worker
+    WHERE state NOT IN ('lost', 'stopped') AND lease_expires_at < clock_timestamp()
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE relay_worker SET state = 'lost' FROM dead WHERE relay_worker.id = dead.id
+RETURNING relay_worker.id
+"""
+
+# Index: relay_job_held_idx. No ORDER BY: there is no index for one.
+TAKE: Final = """
+WITH taken AS MATERIALIZED (
+    SELECT id FROM relay_job
+    WHERE state = 'running' AND worker_id = %(worker_id)s
+    LIMIT %(limit)s
+    FOR NO KEY UPDATE SKIP LOCKED
+), moved AS (
+    UPDATE relay_job AS job
+    SET state = CASE WHEN losses + 1 >= %(loss_limit)s THEN 'failed' ELSE 'queued' END,
+        ready_seq = CASE WHEN losses + 1 >= %(loss_limit)s THEN ready_seq
+                    ELSE nextval('relay_ready_seq') END,
+        worker_id = CASE WHEN losses + 1 >= %(loss_limit)s THEN worker_id END,
+        finished_at = CASE WHEN losses + 1 >= %(loss_limit)s THEN clock_timestamp() END,
+        expires_at = CASE WHEN losses + 1 >= %(loss_limit)s
+                     THEN clock_timestamp() + %(keep)s::interval END,
+        losses = losses + 1,
+        error_class = 'WorkerLost',
+        error_message = 'the worker was lost: its lease ran out'
+    FROM taken WHERE job.id = taken.id
+    RETURNING job.id, job.attempt, job.queue, job.priority, job.ready_seq,
+              job.started_at, job.state
+), attempts AS (
+    INSERT INTO relay_attempt (job_id, attempt, worker_id, outcome, error_class,
+                               error_message, started_at, ended_at)
+    SELECT id, attempt, %(worker_id)s, 'lost', 'WorkerLost',
+           'the worker was lost: its lease ran out', started_at, clock_timestamp()
+    FROM moved
+), history AS (
+    INSERT INTO relay_history (job_id, at, event, attempt, detail)
+    SELECT id, clock_timestamp(), 'reclaim', attempt,
+           jsonb_build_object('worker', %(worker_id)s::uuid)
+    FROM moved
+)
+SELECT queue, priority, min(ready_seq), count(*),
+       count(*) FILTER (WHERE state = 'failed')
+FROM moved GROUP BY queue, priority
+"""
+
+# Who holds running jobs but is lost, stopped or missing: what a crash between the two
+# transactions of the reaper leaves, and claims that went astray.
+ORPHAN_HOLDERS: Final = """
+SELECT holder.worker_id
+FROM (SELECT DISTINCT worker_id FROM relay_job WHERE state = 'running') AS holder
+LEFT JOIN relay_worker AS worker ON worker.id = holder.worker_id
+WHERE worker.id IS NULL OR worker.state IN ('lost', 'stopped')
+"""
+
+# A child that is gone for good, seen by its parent. Attempts it had started are
+# charged as crashes unless relay killed it; the rest goes back as it came.
+SETTLE_DEAD_CHILD: Final = """
+WITH begun AS MATERIALIZED (
+    SELECT * FROM jsonb_to_recordset(%(started)s::jsonb)
+        AS started(id uuid, attempt int, delay_s float8[])
+), held AS MATERIALIZED (
+    SELECT id FROM relay_job
+    WHERE state = 'running' AND worker_id = %(worker_id)s
+    FOR NO KEY UPDATE
+), judged AS MATERIALIZED (
+    SELECT job.id, CASE
+        WHEN begun.id IS NULL OR NOT %(is_charged)s THEN 'release'
+        WHEN job.crashes + 1 >= %(crash_limit)s THEN 'poison'
+        WHEN job.crashes = 0 THEN 'again'
+        ELSE 'later' END AS act,
+        begun.delay_s[least(job.crashes + 1, cardinality(begun.delay_s))] AS delay_s
+    FROM held JOIN relay_job AS job ON job.id = held.id
+    LEFT JOIN begun ON begun.id = job.id AND begun.attempt = job.attempt
+), moved AS (
+    UPDATE relay_job AS job
+    SET state = CASE act WHEN 'poison' THEN 'failed' WHEN 'later' THEN 'retrying'
+                ELSE 'queued' END,
+        ready_seq = CASE WHEN act IN ('again', 'release')
+                    THEN nextval('relay_ready_seq') ELSE ready_seq END,
+        run_at = CASE act WHEN 'later'
+                 THEN clock_timestamp() + make_interval(secs => judged.delay_s)
+                 ELSE run_at END,
+        crashes = crashes + CASE act WHEN 'release' THEN 0 ELSE 1 END,
+        worker_id = CASE act WHEN 'poison' THEN worker_id END,
+        started_at = CASE act WHEN 'release' THEN NULL ELSE started_at END,
+        finished_at = CASE act WHEN 'poison' THEN clock_timestamp() END,
+        expires_at = CASE act WHEN 'poison'
+                     THEN clock_timestamp() + %(keep)s::interval END,
+        error_class = CASE act WHEN 'release' THEN error_class
+                      WHEN 'poison' THEN 'PoisonJob' ELSE 'WorkerDied' END,
+        error_message = CASE act WHEN 'release' THEN error_message
+                        ELSE %(reason)s::text END
+    FROM judged WHERE job.id = judged.id AND job.state = 'running'
+      AND job.worker_id = %(worker_id)s
+    RETURNING job.id, job.attempt, job.queue, job.priority, job.ready_seq, job.state,
+              job.started_at, job.error_class, judged.act
+), attempts AS (
+    INSERT INTO relay_attempt (job_id, attempt, worker_id, outcome, error_class,
+                               error_message, started_at, ended_at)
+    SELECT id, attempt, %(worker_id)s, 'crash', error_class, %(reason)s::text,
+           started_at, clock_timestamp()
+    FROM moved WHERE act <> 'release'
+), history AS (
+    INSERT INTO relay_history (job_id, at, event, attempt, detail)
+    SELECT id, clock_timestamp(), CASE act WHEN 'release' THEN 'release'
+           ELSE 'crash' END, attempt, jsonb_build_object('reason', %(reason)s::text)
+    FROM moved
+)
+SELECT queue, priority, min(ready_seq) FILTER (WHERE state = 'queued'), count(*),
+       count(*) FILTER (WHERE act <> 'release')
+FROM moved GROUP BY queue, priority
+"""
+
+# Index: relay_job_held_idx, by the queues this worker serves.
+HELD: Final = """
+SELECT id, attempt FROM relay_job
+WHERE state = 'running' AND queue = ANY(%(queues)s) AND worker_id = %(worker_id)s
+"""
+
+RELEASE_HELD: Final = """
+WITH unknown AS MATERIALIZED (
+    SELECT id, attempt FROM jsonb_to_recordset(%(jobs)s::jsonb)
+        AS held(id uuid, attempt int)
+), moved AS (
+    UPDATE relay_job AS job
+    SET state = 'queued', ready_seq = nextval('relay_ready_seq'), worker_id = NULL,
+        started_at = NULL
+    FROM unknown
+    WHERE job.id = unknown.id
+      AND CASE WHEN job.state = 'running' AND job.attempt = unknown.attempt
+          THEN job.worker_id = %(worker_id)s END
+    RETURNING job.id, job.attempt
+), history AS (
+    INSERT INTO relay_history (job_id, at, event, attempt, detail)
+    SELECT id, clock_timestamp(), 'release', attempt,
+           jsonb_build_object('reason', %(reason)s::text)
+    FROM moved
+)
+SELECT id FROM moved
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow:
+    """What a child process says of itself when it is registered."""
+
+    id: UUID
+    name: str
+    supervisor: UUID
+    host: str
+    pid: int
+    queues: Sequence[str]
+    concurrency: int
+    version: str
+    kind: Literal["process", "embedded", "http"] = "process"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadChild:
+    """A child process that has ended with jobs in its hands.
+
+    Attributes:
+        started: the attempts it had started, by its slot table, each with the delays
+            in seconds that the job waits after its first, second … crash.
+        is_charged: False where relay itself killed it.
+        reason: how it ended, for people.
+    """
+
+    worker_id: UUID
+    started: Sequence[tuple[UUID, int, Sequence[float]]]
+    is_charged: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Jobs of one queue and priority that became ready together."""
+
+    queue: str
+    priority: int
+    ready_seq: int
+
+
+def register(
+    connection: EngineConnection, worker: WorkerRow, *, lease: timedelta
+) -> None:
+    """Insert a worker's row with a fresh lease, and the rows of queues it serves.
+
+    A repeat, as after a lost answer, changes nothing.
+
+    Transaction: one statement each, in autocommit.
+    """
+    connection.execute(ENSURE_QUEUES, {"queues": list(worker.queues)})
+    document = {
+        "id": str(worker.id),
+        "name": worker.name,
+        "supervisor": str(worker.supervisor),
+        "host": worker.host,
+        "pid": worker.pid,
+        "kind": worker.kind,
+        "queues": list(worker.queues),
+        "concurrency": worker.concurrency,
+        "version": worker.version,
+    }
+    connection.execute(REGISTER, {"worker": json.dumps(document), "lease": lease})
+
+
+def renew(
+    connection: EngineConnection, workers: Iterable[UUID], *, lease: timedelta
+) -> set[UUID]:
+    """Renew the leases of these workers; return those that still have one."""
+    rows = connection.execute(RENEW, {"workers": list(workers), "lease": lease})
+    return {row[0] for row in rows}
+
+
+def set_state(
+    connection: EngineConnection,
+    workers: Iterable[UUID],
+    state: Literal["running", "quiet", "draining", "stopped"],
+) -> None:
+    """Say what these workers are doing; a lost one stays lost."""
+    connection.execute(SET_STATE, {"workers": list(workers), "state": state})
+
+
+def give_up(connection: EngineConnection) -> list[UUID]:
+    """Mark the workers whose lease has run out as lost, and return their ids.
+
+    Call it only when this connection has been sound for one full lease: after an
+    outage of the database every lease has run out.
+
+    Transaction: its own, committed before take() touches their jobs.
+    """
+    return [row[0] for row in connection.execute(GIVE_UP)]
+
+
+def orphan_holders(connection: EngineConnection) -> list[UUID]:
+    """Return who holds running jobs but is lost, stopped or has no row."""
+    return [row[0] for row in connection.execute(ORPHAN_HOLDERS)]
+
+
+def take(
+    connection: EngineConnection,
+    worker_id: UUID,
+    *,
+    loss_limit: int,
+    keep: timedelta | None,
+    limit: int = TAKE_BATCH,
+) -> tuple[int, list[Ready]]:
+    """Take at most limit jobs from a lost worker, ready again at once.
+
+    A job taken loss_limit times fails as poison. Call again while limit come back.
+
+    Transaction: its own. Rows that a finish holds are skipped: the finish wins.
+
+    Returns:
+        how many were taken, and what became ready.
+    """
+    rows = connection.execute(
+        TAKE,
+        {
+            "worker_id": worker_id,
+            "limit": limit,
+            "loss_limit": loss_limit,
+            "keep": keep,
+        },
+    ).fetchall()
+    return _count_and_ready(rows)
+
+
+def settle_dead_child(
+    connection: EngineConnection,
+    child: DeadChild,
+    *,
+    crash_limit: int,
+    keep: timedelta | None,
+) -> tuple[int, list[Ready]]:
+    """Give back what a dead child held, charging a crash for what it had started.
+
+    The first crash is ready again at once, later ones wait, and the crash_limit-th
+    fails the job as poison. A repeat finds nothing left to do.
+
+    Transaction: its own. Call it only after the process was reaped.
+    """
+    document = [
+        {"id": str(job_id), "attempt": attempt, "delay_s": list(delays)}
+        for job_id, attempt, delays in child.started
+    ]
+    rows = connection.execute(
+        SETTLE_DEAD_CHILD,
+        {
+            "worker_id": child.worker_id,
+            "started": json.dumps(document),
+            "is_charged": child.is_charged,
+            "reason": child.reason,
+            "crash_limit": crash_limit,
+            "keep": keep,
+        },
+    ).fetchall()
+    return _count_and_ready(rows)
+
+
+def held(
+    connection: EngineConnection, worker_id: UUID, queues: Sequence[str]
+) -> dict[UUID, int]:
+    """Return the running rows of a worker: job id to attempt."""
+    rows = connection.execute(
+        HELD, {"worker_id": worker_id, "queues": list(queues)}
+    ).fetchall()
+    return dict(rows)
+
+
+def release_held(
+    connection: EngineConnection,
+    worker_id: UUID,
+    jobs: Iterable[tuple[UUID, int]],
+    *,
+    reason: str,
+) -> set[UUID]:
+    """Hand back running rows uncharged, ready at once; fenced by their attempts."""
+    document = [{"id": str(job_id), "attempt": attempt} for job_id, attempt in jobs]
+    rows: Any = connection.execute(
+        RELEASE_HELD,
+        {"jobs": json.dumps(document), "worker_id": worker_id, "reason": reason},
+    )
+    return {row[0] for row in rows}
+
+
+def _count_and_ready(rows: Sequence[tuple[Any, ...]]) -> tuple[int, list[Ready]]:
+    ready = [Ready(row[0], row[1], row[2]) for row in rows if row[2] is not None]
+    return sum(row[3] for row in rows), ready

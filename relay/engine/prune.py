@@ -1,0 +1,100 @@
+"""Delete what has outlived its keep time, in batches that hold no lock for long."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from relay.engine.connection import EngineConnection
+
+__all__ = ["prune_jobs", "prune_occurrences", "prune_queue_history", "prune_workers"]
+
+PRUNE_BATCH: Final = 1_000
+# Longer than any catch-up window a schedule may have: the row is what keeps an
+# occurrence from firing twice. Source: docs/explanation/schedules.md.
+KEEP_OCCURRENCES: Final = timedelta(days=32)
+KEEP_WORKERS: Final = timedelta(days=1)
+KEEP_QUEUE_HISTORY: Final = timedelta(days=90)
+
+# Index: relay_job_retention_idx. Children have no foreign key: they go here.
+PRUNE_JOBS: Final = """
+WITH old AS MATERIALIZED (
+    SELECT id FROM relay_job
+    WHERE expires_at <= statement_timestamp()
+      AND state IN ('completed', 'failed', 'cancelled')
+      AND (unique_until IS NULL OR unique_until <= statement_timestamp())
+    ORDER BY expires_at
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+), attempts AS (
+    DELETE FROM relay_attempt USING old WHERE job_id = old.id
+), history AS (
+    DELETE FROM relay_history USING old WHERE job_id = old.id
+)
+DELETE FROM relay_job USING old WHERE relay_job.id = old.id
+"""
+
+# Rows are made in the order of their ids: only the oldest few are looked at.
+PRUNE_OCCURRENCES: Final = """
+DELETE FROM relay_occurrence WHERE id IN (
+    SELECT oldest.id FROM (
+        SELECT id, created_at FROM relay_occurrence ORDER BY id LIMIT %(limit)s
+    ) AS oldest
+    WHERE oldest.created_at < statement_timestamp() - %(keep)s::interval
+)
+"""
+
+# A worker that still holds running rows stays until they are taken.
+PRUNE_WORKERS: Final = """
+DELETE FROM relay_worker WHERE id IN (
+    SELECT worker.id FROM relay_worker AS worker
+    WHERE worker.state IN ('stopped', 'lost')
+      AND worker.heartbeat_at < statement_timestamp() - %(keep)s::interval
+      AND NOT EXISTS (
+        SELECT FROM relay_job
+        WHERE state = 'running' AND worker_id = worker.id
+      )
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+"""
+
+PRUNE_QUEUE_HISTORY: Final = """
+DELETE FROM relay_history WHERE id IN (
+    SELECT id FROM relay_history
+    WHERE job_id IS NULL AND at < statement_timestamp() - %(keep)s::interval
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+"""
+
+
+def prune_jobs(connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> int:
+    """Delete at most limit finished jobs past their retention; return how many.
+
+    Their attempts and history go with them. Call again while limit come back.
+
+    Transaction: its own. Rows locked by others are skipped.
+    """
+    return connection.execute(PRUNE_JOBS, {"limit": limit}).rowcount
+
+
+def prune_occurrences(connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> int:
+    """Delete at most limit old occurrences; return how many."""
+    return connection.execute(
+        PRUNE_OCCURRENCES, {"keep": KEEP_OCCURRENCES, "limit": limit}
+    ).rowcount
+
+
+def prune_workers(connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> int:
+    """Delete at most limit rows of workers that are long gone; return how many."""
+    return connection.execute(
+        PRUNE_WORKERS, {"keep": KEEP_WORKERS, "limit": limit}
+    ).rowcount
+
+
+def prune_queue_history(
+    connection: EngineConnection, *, limit: int = PRUNE_BATCH
+) -> int:
+    """Delete at most limit old history rows of queues; return how many."""
+    return connection.execute(
+        PRUNE_QUEUE_HISTORY, {"keep": KEEP_QUEUE_HISTORY, "limit": limit}
+    ).rowcount
