@@ -1,1 +1,61 @@
 """relay: the job system for Django on the PostgreSQL you already run."""
+
+from __future__ import annotations
+
+from relay.exceptions import (
+    ArgumentError,
+    DecodeError,
+    EncodeError,
+    JobNotFound,
+    RelayError,
+    ResultTimeout,
+    Retry,
+    ScheduleError,
+    SettingsError,
+    SkipRetry,
+    StateConflict,
+    TaskFailed,
+    TaskNameConflict,
+    UnknownQueue,
+    UnknownTask,
+    WaitRefused,
+)
+from relay.retry import Backoff
+from relay.tasks import (
+    JobHandle,
+    JobRequest,
+    Task,
+    aenqueue,
+    aenqueue_many,
+    enqueue,
+    enqueue_many,
+    task,
+)
+
+__all__ = [
+    "ArgumentError",
+    "Backoff",
+    "DecodeError",
+    "EncodeError",
+    "JobHandle",
+    "JobNotFound",
+    "JobRequest",
+    "RelayError",
+    "ResultTimeout",
+    "Retry",
+    "ScheduleError",
+    "SettingsError",
+    "SkipRetry",
+    "StateConflict",
+    "Task",
+    "TaskFailed",
+    "TaskNameConflict",
+    "UnknownQueue",
+    "UnknownTask",
+    "WaitRefused",
+    "aenqueue",
+    "aenqueue_many",
+    "enqueue",
+    "enqueue_many",
+    "task",
+]

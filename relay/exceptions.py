@@ -9,6 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 __all__ = [
     "ArgumentError",
+    "DecodeError",
     "EncodeError",
     "JobNotFound",
     "LeaseLost",
@@ -18,11 +19,13 @@ __all__ = [
     "ScheduleError",
     "SettingsError",
     "SkipRetry",
+    "StandaloneError",
     "StateConflict",
     "TaskFailed",
     "TaskNameConflict",
     "UnknownQueue",
     "UnknownTask",
+    "WaitRefused",
 ]
 
 
@@ -32,6 +35,10 @@ class RelayError(Exception):
 
 class SettingsError(RelayError, ImproperlyConfigured):
     """settings.RELAY is wrong; the message names the key and the remedy."""
+
+
+class StandaloneError(RelayError):
+    """The embedded PostgreSQL cannot be found, started or used; with the remedy."""
 
 
 class ArgumentError(RelayError, TypeError):
@@ -49,6 +56,10 @@ class EncodeError(RelayError, ValueError):
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason
+
+
+class DecodeError(RelayError, ValueError):
+    """Stored arguments or a stored result that cannot be turned back into values."""
 
 
 class TaskNameConflict(RelayError):
@@ -79,19 +90,28 @@ class StateConflict(RelayError):
 
     Attributes:
         job_id: the job.
+        act: what was asked for.
         state: the state that stood in the way, or None where the row is gone.
+        reason: how the message goes on after "it".
     """
 
-    def __init__(self, job_id: UUID, act: str, state: str | None) -> None:
-        found = "does not exist" if state is None else f"is {state}"
+    def __init__(
+        self, job_id: UUID, act: str, state: str | None, *, reason: str | None = None
+    ) -> None:
+        found = reason or ("does not exist" if state is None else f"is {state}")
         super().__init__(f"cannot {act} job {job_id}: it {found}")
         self.job_id = job_id
         self.act = act
         self.state = state
+        self.reason = found
 
 
 class ResultTimeout(RelayError, TimeoutError):
     """The job had not finished when the caller's patience ended; it goes on."""
+
+
+class WaitRefused(RelayError, RuntimeError):
+    """Waiting for a job here could never end well; the message says where to wait."""
 
 
 class TaskFailed(RelayError):
