@@ -236,13 +236,18 @@ class Migration(migrations.Migration):
                     ),
                     models.Index(
                         condition=models.Q(("state__in", ["failed", "cancelled"])),
-                        fields=["id"],
+                        fields=["state", "id"],
                         name="relay_job_failed_idx",
                     ),
                     models.Index(
                         condition=models.Q(("expires_at__isnull", False)),
                         fields=["expires_at"],
                         name="relay_job_retention_idx",
+                    ),
+                    models.Index(
+                        condition=models.Q(("replay_of__isnull", False)),
+                        fields=["replay_of"],
+                        name="relay_job_replay_idx",
                     ),
                 ],
                 "constraints": [

@@ -136,13 +136,18 @@ class Job(models.Model):
             ),
             models.Index(
                 name="relay_job_failed_idx",
-                fields=["id"],
+                fields=["state", "id"],
                 condition=models.Q(state__in=["failed", "cancelled"]),
             ),
             models.Index(
                 name="relay_job_retention_idx",
                 fields=["expires_at"],
                 condition=models.Q(expires_at__isnull=False),
+            ),
+            models.Index(
+                name="relay_job_replay_idx",
+                fields=["replay_of"],
+                condition=models.Q(replay_of__isnull=False),
             ),
         ]
 

@@ -1,0 +1,512 @@
+"""What an operator does to jobs, queues and schedules; each act leaves who did it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from django.db import connections, transaction
+
+from relay.conf import check_queue_name, get_settings
+from relay.engine import enqueue, wakeup
+from relay.exceptions import ScheduleError, StateConflict, UnknownQueue
+from relay.ids import uuid7
+
+__all__ = [
+    "ActReport",
+    "cancel",
+    "cancel_many",
+    "pause",
+    "replay",
+    "replay_many",
+    "resume",
+    "retry",
+    "retry_many",
+    "run_now",
+    "run_now_many",
+    "run_schedule",
+    "set_schedule_enabled",
+]
+
+# The frame of cancel, retry and run now. Index: the primary key. The rows are locked in
+# the order of their ids, so that two acts over the same jobs never deadlock, and shown
+# as they are once locked. The UPDATE has no condition on state of its own on purpose:
+# it would be tested on the version the statement's snapshot sees, which may be older
+# than the locked one. A retried batch keeps the order it had.
+_LOCKED: Final = """
+WITH locked AS MATERIALIZED (
+    SELECT id, state, ready_seq FROM relay_job
+    WHERE id = ANY(%(ids)s::uuid[])
+    ORDER BY id
+    FOR NO KEY UPDATE
+), """
+_NOTED: Final = """, noted AS (
+    INSERT INTO relay_history (job_id, at, event, attempt, actor)
+    SELECT id, clock_timestamp(), %(event)s, attempt, %(actor)s FROM changed
+)
+SELECT locked.id, locked.state, changed.id IS NOT NULL, changed.queue,
+       changed.priority, changed.ready_seq
+FROM locked LEFT JOIN changed ON changed.id = locked.id
+ORDER BY locked.id
+"""
+
+CANCEL: Final = (
+    _LOCKED  # noqa: S608 - constants only
+    + """changed AS (
+    UPDATE relay_job AS job
+    SET state = 'cancelled', worker_id = NULL, finished_at = clock_timestamp(),
+        expires_at = clock_timestamp() + %(keep)s::interval
+    FROM locked
+    WHERE job.id = locked.id
+      AND locked.state IN ('blocked', 'scheduled', 'queued', 'retrying')
+    RETURNING job.id, job.attempt, NULL AS queue, NULL AS priority, NULL AS ready_seq
+)"""
+    + _NOTED
+)
+
+RETRY: Final = (
+    _LOCKED  # noqa: S608 - constants only
+    + """numbered AS MATERIALIZED (
+    SELECT id, nextval('relay_ready_seq') AS ready_seq
+    FROM (
+        SELECT id FROM locked WHERE state IN ('failed', 'cancelled') ORDER BY ready_seq
+    ) AS ordered
+), changed AS (
+    UPDATE relay_job AS job
+    SET state = 'queued', ready_seq = numbered.ready_seq, run_at = clock_timestamp(),
+        failures = 0, crashes = 0, losses = 0, worker_id = NULL, started_at = NULL,
+        finished_at = NULL, expires_at = NULL, cancel_requested_at = NULL
+    FROM numbered
+    WHERE job.id = numbered.id
+    RETURNING job.id, job.attempt, job.queue, job.priority, job.ready_seq
+)"""
+    + _NOTED
+)
+
+RUN_NOW: Final = (
+    _LOCKED  # noqa: S608 - constants only
+    + """numbered AS MATERIALIZED (
+    SELECT id, nextval('relay_ready_seq') AS ready_seq
+    FROM (
+        SELECT id FROM locked WHERE state IN ('scheduled', 'retrying')
+        ORDER BY ready_seq
+    ) AS ordered
+), changed AS (
+    UPDATE relay_job AS job
+    SET state = 'queued', ready_seq = numbered.ready_seq, run_at = clock_timestamp()
+    FROM numbered
+    WHERE job.id = numbered.id
+    RETURNING job.id, job.attempt, job.queue, job.priority, job.ready_seq
+)"""
+    + _NOTED
+)
+
+# Two statements on purpose: the second must see what was committed while the first
+# waited for its locks.
+LOCK_ORIGINALS: Final = """
+SELECT id, state, statement_timestamp() FROM relay_job
+WHERE id = ANY(%(ids)s::uuid[])
+ORDER BY id
+FOR NO KEY UPDATE
+"""
+# Index: relay_job_replay_idx for the earlier replays. One that ended after this replay
+# was asked for was under way at that moment: it counts as well. Not copied: due time
+# and deadline, which have passed, the unique key, and the link to a schedule.
+REPLAY: Final = """
+WITH chosen AS MATERIALIZED (
+    SELECT id, replay_id, nextval('relay_ready_seq') AS ready_seq
+    FROM (
+        SELECT original.id, pair.replay_id
+        FROM unnest(%(ids)s::uuid[], %(replay_ids)s::uuid[]) AS pair(id, replay_id)
+        JOIN relay_job AS original ON original.id = pair.id
+        WHERE original.state IN ('completed', 'failed', 'cancelled')
+          AND NOT EXISTS (
+            SELECT FROM relay_job AS earlier
+            WHERE earlier.replay_of = original.id
+              AND (earlier.state NOT IN ('completed', 'failed', 'cancelled')
+                   OR earlier.finished_at >= %(asked_at)s)
+          )
+        ORDER BY original.ready_seq
+    ) AS ordered
+), made AS (
+    INSERT INTO relay_job (
+        id, replay_of, created_at, run_at, ready_seq, state, task, queue, priority,
+        max_retries, timeout_ms, concurrency_key, tags, meta, args
+    )
+    SELECT chosen.replay_id, original.id, clock_timestamp(), clock_timestamp(),
+           chosen.ready_seq, 'queued', original.task, original.queue,
+           original.priority, original.max_retries, original.timeout_ms,
+           original.concurrency_key, original.tags, original.meta, original.args
+    FROM chosen JOIN relay_job AS original ON original.id = chosen.id
+    RETURNING id, replay_of, queue, priority, ready_seq
+), noted AS (
+    INSERT INTO relay_history (job_id, at, event, attempt, actor, detail)
+    SELECT original.id, clock_timestamp(), 'replay', original.attempt, %(actor)s,
+           jsonb_build_object('job', made.id)
+    FROM made JOIN relay_job AS original ON original.id = made.replay_of
+)
+SELECT replay_of, id, queue, priority, ready_seq FROM made
+"""
+
+# A queue without a row is paused only if the caller knows it: an upsert of a mistyped
+# name would make a queue that nobody serves.
+PAUSE: Final = """
+WITH changed AS (
+    INSERT INTO relay_queue AS queue (name, paused_at, paused_until)
+    SELECT %(queue)s, clock_timestamp(), %(until)s::timestamptz
+    WHERE %(known)s OR EXISTS (SELECT FROM relay_queue WHERE name = %(queue)s)
+    ON CONFLICT (name) DO UPDATE
+    SET paused_at = CASE
+            WHEN queue.paused_until <= clock_timestamp() THEN excluded.paused_at
+            ELSE coalesce(queue.paused_at, excluded.paused_at) END,
+        paused_until = excluded.paused_until
+    RETURNING name, paused_until
+)
+INSERT INTO relay_history (at, event, actor, detail)
+SELECT clock_timestamp(), 'pause', %(actor)s,
+       jsonb_build_object('queue', name, 'until', paused_until)
+FROM changed
+RETURNING id
+"""
+
+RESUME: Final = """
+WITH changed AS (
+    UPDATE relay_queue SET paused_at = NULL, paused_until = NULL
+    WHERE name = %(queue)s AND paused_at IS NOT NULL
+    RETURNING name
+)
+INSERT INTO relay_history (at, event, actor, detail)
+SELECT clock_timestamp(), 'resume', %(actor)s, jsonb_build_object('queue', name)
+FROM changed
+RETURNING id
+"""
+# Index: relay_job_ready_idx. What a worker woken for the queue will find first.
+FIRST_READY: Final = """
+SELECT priority, ready_seq FROM relay_job
+WHERE state = 'queued' AND concurrency_key IS NULL AND queue = %(queue)s
+ORDER BY priority DESC, ready_seq
+LIMIT 1
+"""
+
+NOTE_SCHEDULE_RUN: Final = """
+INSERT INTO relay_history (job_id, at, event, actor, detail)
+SELECT %(job_id)s::uuid, clock_timestamp(), 'run_schedule', %(actor)s,
+       jsonb_build_object('schedule', name)
+FROM relay_schedule WHERE id = %(schedule_id)s::uuid
+RETURNING id
+"""
+
+SET_ENABLED: Final = """
+WITH locked AS MATERIALIZED (
+    SELECT id FROM relay_schedule
+    WHERE id = ANY(%(ids)s::uuid[])
+    ORDER BY id
+    FOR NO KEY UPDATE
+), changed AS (
+    UPDATE relay_schedule AS schedule SET enabled = %(enabled)s
+    FROM locked
+    WHERE schedule.id = locked.id AND schedule.enabled <> %(enabled)s
+    RETURNING schedule.id, schedule.name
+), noted AS (
+    INSERT INTO relay_history (at, event, actor, detail)
+    SELECT clock_timestamp(), %(event)s, %(actor)s,
+           jsonb_build_object('schedule', name)
+    FROM changed
+)
+SELECT id FROM changed ORDER BY id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ActReport:
+    """What an act over many jobs came to.
+
+    Attributes:
+        done: the jobs that were changed, in the order of their ids.
+        skipped: why each of the others was not: what the act on it alone would raise.
+    """
+
+    done: tuple[UUID, ...]
+    skipped: tuple[StateConflict, ...]
+
+
+def cancel(job_id: UUID, *, actor: str | None, using: str) -> None:
+    """Cancel the job if it has not started: blocked, scheduled, queued or retrying.
+
+    It never starts afterwards, whatever worker comes; failed jobs' retention applies.
+
+    Raises:
+        StateConflict: it runs, has ended or does not exist; nothing was changed.
+
+    Transaction: joins the caller's on Django's connection, or its own.
+    """
+    _only(cancel_many([job_id], actor=actor, using=using))
+
+
+def cancel_many(job_ids: Iterable[UUID], *, actor: str | None, using: str) -> ActReport:
+    """Cancel those of the jobs that have not started; see cancel().
+
+    Transaction: one statement; joins the caller's on Django's connection.
+    """
+    return _act(
+        CANCEL,
+        job_ids,
+        using=using,
+        event="cancel",
+        actor=actor,
+        keep=get_settings().retention_failed,
+    )
+
+
+def retry(job_id: UUID, *, actor: str | None, using: str) -> None:
+    """Make the failed or cancelled job ready again, with its whole retry budget.
+
+    failures, crashes and losses become 0; attempt, max_retries and the attempts on
+    record stay. It goes behind what already waits.
+
+    Raises:
+        StateConflict: it is in another state or does not exist; nothing was changed.
+
+    Transaction: joins the caller's on Django's connection, or its own. The wake-up
+    goes out after commit.
+    """
+    _only(retry_many([job_id], actor=actor, using=using))
+
+
+def retry_many(job_ids: Iterable[UUID], *, actor: str | None, using: str) -> ActReport:
+    """Make those of the jobs ready again that failed or were cancelled; see retry().
+
+    They keep the order among themselves in which they were last ready.
+
+    Transaction: one statement; joins the caller's on Django's connection.
+    """
+    return _act(RETRY, job_ids, using=using, event="retry", actor=actor)
+
+
+def run_now(job_id: UUID, *, actor: str | None, using: str) -> None:
+    """Make the scheduled or retrying job ready at once; its budgets stay.
+
+    Raises:
+        StateConflict: it is in another state or does not exist; nothing was changed.
+
+    Transaction: joins the caller's on Django's connection, or its own. The wake-up
+    goes out after commit.
+    """
+    _only(run_now_many([job_id], actor=actor, using=using))
+
+
+def run_now_many(
+    job_ids: Iterable[UUID], *, actor: str | None, using: str
+) -> ActReport:
+    """Make those of the jobs ready that are due later; see run_now().
+
+    Transaction: one statement; joins the caller's on Django's connection.
+    """
+    return _act(RUN_NOW, job_ids, using=using, event="run_now", actor=actor)
+
+
+def replay(job_id: UUID, *, actor: str | None, using: str) -> UUID:
+    """Enqueue a new job like this ended one and return its id.
+
+    The new job has the task, arguments and options of the old one, full budgets, and
+    replay_of. While it has not ended a second replay of the same job is refused, so
+    of several people who ask at once one gets a run.
+
+    Raises:
+        StateConflict: the job has not ended, does not exist, or its last replay had
+            not ended when this one was asked for; nothing was changed.
+
+    Transaction: joins the caller's on Django's connection, or its own; under READ
+    COMMITTED, as a stricter level hides the replays of others. The wake-up goes out
+    after commit.
+    """
+    replays, conflicts = _replay([job_id], actor=actor, using=using)
+    if conflicts:
+        raise conflicts[0]
+    return replays[job_id]
+
+
+def replay_many(job_ids: Iterable[UUID], *, actor: str | None, using: str) -> ActReport:
+    """Enqueue a new job like each of these that has ended; see replay().
+
+    Transaction: one; joins the caller's on Django's connection.
+    """
+    replays, conflicts = _replay(job_ids, actor=actor, using=using)
+    return ActReport(tuple(sorted(replays)), tuple(conflicts))
+
+
+def pause(
+    queue: str,
+    *,
+    until: datetime | None = None,
+    actor: str | None,
+    using: str,
+    known: Collection[str] = (),
+) -> None:
+    """Start no more jobs of the queue, until resume() or the given instant.
+
+    Running jobs go on. Pausing a paused queue sets a new end.
+
+    Args:
+        until: aware; None is until resumed.
+        known: names that may be paused besides those of settings and of rows: what
+            registered tasks name, which the engine cannot see.
+
+    Raises:
+        UnknownQueue: nothing names the queue.
+        ValueError: until has no time zone, or the name cannot name a queue.
+
+    Transaction: one statement; joins the caller's on Django's connection.
+    """
+    check_queue_name(queue)
+    if until is not None and until.utcoffset() is None:
+        raise ValueError(f"{until!r} has no time zone: give an aware datetime")
+    is_known = queue in known or queue in get_settings().queues
+    if not _rows(
+        PAUSE,
+        {"queue": queue, "until": until, "known": is_known, "actor": actor},
+        using=using,
+    ):
+        raise UnknownQueue(
+            f"no settings, task or row names the queue {queue!r}: add it to "
+            "RELAY['QUEUES'] or correct the name"
+        )
+
+
+def resume(queue: str, *, actor: str | None, using: str) -> bool:
+    """Let the queue's jobs start again; return whether it was paused.
+
+    Transaction: joins the caller's on Django's connection, or its own. The wake-up
+    goes out after commit.
+    """
+    with transaction.atomic(using=using):
+        if not _rows(RESUME, {"queue": queue, "actor": actor}, using=using):
+            return False
+        for priority, ready_seq in _rows(FIRST_READY, {"queue": queue}, using=using):
+            wakeup.announce(using, queue, priority, ready_seq)
+    return True
+
+
+def run_schedule(job: enqueue.NewJob, *, actor: str | None, using: str) -> UUID:
+    """Enqueue the job of a schedule at once, apart from its due instants.
+
+    Args:
+        job: as the schedule makes it; schedule_id set, occurrence_at not: a run that
+            a person asked for is no occurrence.
+
+    Raises:
+        ScheduleError: the schedule is gone; nothing was enqueued.
+
+    Transaction: joins the caller's on Django's connection, or its own.
+    """
+    values = {"job_id": job.id, "schedule_id": job.schedule_id, "actor": actor}
+    with transaction.atomic(using=using):
+        if not _rows(NOTE_SCHEDULE_RUN, values, using=using):
+            raise ScheduleError(f"schedule {job.schedule_id} does not exist")
+        enqueue.insert(job, using=using)
+    return job.id
+
+
+def set_schedule_enabled(
+    schedule_ids: Iterable[UUID], enabled: bool, *, actor: str | None, using: str
+) -> list[UUID]:
+    """Enable or disable the schedules; return those that were the other way.
+
+    Transaction: one statement; joins the caller's on Django's connection.
+    """
+    rows = _rows(
+        SET_ENABLED,
+        {
+            "ids": list(schedule_ids),
+            "enabled": enabled,
+            "event": "enable" if enabled else "disable",
+            "actor": actor,
+        },
+        using=using,
+    )
+    return [row[0] for row in rows]
+
+
+def _rows(
+    statement: str, values: dict[str, Any], *, using: str
+) -> list[tuple[Any, ...]]:
+    with connections[using].cursor() as cursor:
+        cursor.execute(statement, values)
+        return cursor.fetchall()
+
+
+def _only(report: ActReport) -> None:
+    if report.skipped:
+        raise report.skipped[0]
+
+
+def _act(
+    statement: str, job_ids: Iterable[UUID], *, using: str, event: str, **values: Any
+) -> ActReport:
+    ids = sorted(set(job_ids))
+    done: list[UUID] = []
+    states: dict[UUID, str] = {}
+    ready: list[tuple[str, int, int]] = []
+    for job_id, state, is_done, queue, priority, ready_seq in _rows(
+        statement, {"ids": ids, "event": event, **values}, using=using
+    ):
+        states[job_id] = state
+        if is_done:
+            done.append(job_id)
+            if ready_seq is not None:
+                ready.append((queue, priority, ready_seq))
+    for wake_up in wakeup.lowest(ready):
+        wakeup.announce(using, *wake_up)
+    act = event.replace("_", " ")
+    changed = set(done)
+    return ActReport(
+        tuple(done),
+        tuple(
+            StateConflict(job_id, act, states.get(job_id))
+            for job_id in ids
+            if job_id not in changed
+        ),
+    )
+
+
+def _replay(
+    job_ids: Iterable[UUID], *, actor: str | None, using: str
+) -> tuple[dict[UUID, UUID], list[StateConflict]]:
+    ids = sorted(set(job_ids))
+    replays: dict[UUID, UUID] = {}
+    ready: list[tuple[str, int, int]] = []
+    with transaction.atomic(using=using):
+        locked = _rows(LOCK_ORIGINALS, {"ids": ids}, using=using)
+        states: dict[UUID, str] = {row[0]: row[1] for row in locked}
+        if locked:
+            for original, replay_id, queue, priority, ready_seq in _rows(
+                REPLAY,
+                {
+                    "ids": ids,
+                    "replay_ids": [uuid7() for _ in ids],
+                    "asked_at": locked[0][2],
+                    "actor": actor,
+                },
+                using=using,
+            ):
+                replays[original] = replay_id
+                ready.append((queue, priority, ready_seq))
+        for wake_up in wakeup.lowest(ready):
+            wakeup.announce(using, *wake_up)
+    return replays, [
+        StateConflict(
+            job_id,
+            "replay",
+            states.get(job_id),
+            reason=(
+                "has a replay that has not ended"
+                if states.get(job_id) in ("completed", "failed", "cancelled")
+                else None
+            ),
+        )
+        for job_id in ids
+        if job_id not in replays
+    ]

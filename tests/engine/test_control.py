@@ -1,0 +1,609 @@
+"""Cancel, retry, replay, run now, pause and resume, alone and against others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+from django.test import override_settings
+
+from relay.engine import control, enqueue, wakeup
+from relay.engine.claim import CLAIM
+from relay.exceptions import ScheduleError, StateConflict, UnknownQueue
+from relay.ids import uuid7
+from relay.models import History, Job, JobState, Queue, Schedule, Worker
+
+LATER = datetime(2999, 1, 1, tzinfo=UTC)
+
+
+def make_job(state: str = "queued", **values: Any) -> Job:
+    if state == "running":
+        values.setdefault("worker_id", uuid7())
+    if state in ("completed", "failed", "cancelled"):
+        values.setdefault("finished_at", datetime(2026, 1, 1, tzinfo=UTC))
+    job = Job.objects.create(task="tests.noop", state=state, **values)
+    job.refresh_from_db()
+    return job
+
+
+def act(verb: Callable[..., Any], job: Job) -> Any:
+    return verb(job.id, actor="ada", using="default")
+
+
+@contextmanager
+def other_session(*, autocommit: bool = False) -> Iterator[psycopg.Connection[Any]]:
+    parameters = connection.get_connection_params()
+    for key in ("context", "cursor_factory"):
+        parameters.pop(key, None)
+    with psycopg.connect(**parameters, autocommit=autocommit) as session:
+        yield session
+
+
+def in_thread(call: Callable[[], Any]) -> Any:
+    """Run the call on its thread's own Django connection."""
+    try:
+        return call()
+    finally:
+        connection.close()
+
+
+def wait_until_blocked(session: psycopg.Connection[Any], count: int = 1) -> None:
+    """Return once count sessions of this database wait for a lock."""
+    for _ in range(2_000):
+        row = session.execute(
+            "SELECT count(*) FROM pg_stat_activity, pg_sleep(0.005) "
+            "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        ).fetchone()
+        if row is not None and row[0] >= count:
+            return
+    pytest.fail("nobody waits for a lock")
+
+
+@pytest.fixture
+def announced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    seen: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(
+        wakeup, "announce", lambda using, *wake_up: seen.append(wake_up)
+    )
+    return seen
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", ["blocked", "scheduled", "queued", "retrying"])
+def test_cancel_ends_a_job_that_has_not_started(state: str) -> None:
+    job = make_job(state, error_class="ValueError")
+
+    act(control.cancel, job)
+
+    job.refresh_from_db()
+    assert job.state == "cancelled"
+    assert job.finished_at is not None
+    assert job.expires_at is not None
+    kept = job.expires_at - job.finished_at
+    assert abs(kept - timedelta(days=30)) < timedelta(seconds=1)
+    assert job.error_class == "ValueError"
+    [row] = History.objects.filter(job=job)
+    assert (row.event, row.actor, row.attempt) == ("cancel", "ada", 0)
+
+
+@pytest.mark.django_db
+@override_settings(RELAY={"RETENTION_FAILED": None})
+def test_cancel_keeps_for_ever_what_has_no_retention() -> None:
+    job = make_job()
+
+    act(control.cancel, job)
+
+    job.refresh_from_db()
+    assert job.state == "cancelled"
+    assert job.expires_at is None
+
+
+ALLOWED = {
+    control.cancel: {"blocked", "scheduled", "queued", "retrying"},
+    control.retry: {"failed", "cancelled"},
+    control.run_now: {"scheduled", "retrying"},
+    control.replay: {"completed", "failed", "cancelled"},
+}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("verb", ALLOWED, ids=lambda verb: verb.__name__)
+@pytest.mark.parametrize("state", JobState.values)
+def test_an_act_in_another_state_is_refused_and_changes_nothing(
+    verb: Callable[..., Any], state: str, announced: list[Any]
+) -> None:
+    job = make_job(state)
+    before = Job.objects.filter(id=job.id).values().get()
+    if state in ALLOWED[verb]:
+        act(verb, job)
+        return
+
+    with pytest.raises(StateConflict, match=f"it is {state}") as caught:
+        act(verb, job)
+
+    assert caught.value.state == state
+    assert Job.objects.filter(id=job.id).values().get() == before
+    assert Job.objects.count() == 1
+    assert not History.objects.exists()
+    assert announced == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("verb", ALLOWED, ids=lambda verb: verb.__name__)
+def test_an_act_on_a_job_that_is_gone_is_refused(verb: Callable[..., Any]) -> None:
+    with pytest.raises(StateConflict, match="does not exist") as caught:
+        verb(uuid7(), actor=None, using="default")
+
+    assert caught.value.state is None
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+def test_retry_gives_the_same_job_its_whole_budget_again(
+    state: str, announced: list[Any]
+) -> None:
+    job = make_job(
+        state,
+        attempt=4,
+        failures=3,
+        crashes=2,
+        losses=1,
+        max_retries=7,
+        priority=5,
+        queue="mail",
+        expires_at=LATER,
+        started_at=datetime(2026, 1, 1, tzinfo=UTC),
+        worker_id=uuid7(),
+    )
+
+    act(control.retry, job)
+
+    after = Job.objects.get(id=job.id)
+    assert after.state == "queued"
+    assert (after.failures, after.crashes, after.losses) == (0, 0, 0)
+    assert (after.attempt, after.max_retries) == (4, 7)
+    assert after.ready_seq > job.ready_seq
+    assert after.run_at > job.run_at
+    assert (after.finished_at, after.expires_at, after.started_at) == (None,) * 3
+    assert after.worker_id is None
+    assert announced == [("mail", 5, after.ready_seq)]
+    [row] = History.objects.filter(job=job)
+    assert (row.event, row.actor, row.attempt) == ("retry", "ada", 4)
+
+
+@pytest.mark.django_db
+def test_retry_many_keeps_the_order_and_reports_each_skip(
+    announced: list[Any],
+) -> None:
+    second = make_job("failed", ready_seq=20)
+    first = make_job("failed", ready_seq=10)
+    done = make_job("completed")
+    gone = uuid7()
+
+    report = control.retry_many(
+        [gone, done.id, second.id, first.id, first.id], actor=None, using="default"
+    )
+
+    assert report.done == tuple(sorted([first.id, second.id]))
+    assert {skip.job_id: skip.state for skip in report.skipped} == {
+        done.id: "completed",
+        gone: None,
+    }
+    first.refresh_from_db()
+    second.refresh_from_db()
+    assert first.ready_seq < second.ready_seq
+    assert announced == [("default", 0, first.ready_seq)]
+
+
+@pytest.mark.django_db
+def test_an_act_over_no_jobs_does_nothing() -> None:
+    assert control.cancel_many([], actor=None, using="default").done == ()
+    assert control.replay_many([], actor=None, using="default").done == ()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", ["scheduled", "retrying"])
+def test_run_now_makes_a_job_ready_and_keeps_its_budget(
+    state: str, announced: list[Any]
+) -> None:
+    job = make_job(state, run_at=LATER, failures=2)
+
+    act(control.run_now, job)
+
+    after = Job.objects.get(id=job.id)
+    assert (after.state, after.failures) == ("queued", 2)
+    assert after.run_at < LATER
+    assert announced == [("default", 0, after.ready_seq)]
+
+
+@pytest.mark.django_db
+def test_replay_makes_a_new_job_with_the_arguments_and_options(
+    announced: list[Any],
+) -> None:
+    args = {"args": [1, "ü"], "kwargs": {"big": 2**70}}
+    job = make_job(
+        "failed",
+        args=args,
+        queue="mail",
+        priority=-3,
+        max_retries=2,
+        timeout_ms=1_500,
+        tags=["a"],
+        meta={"origin": "web"},
+        failures=3,
+        attempt=3,
+        schedule_id=uuid7(),
+        occurrence_at=datetime(2026, 1, 1, tzinfo=UTC),
+        deadline_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+
+    new_id = act(control.replay, job)
+
+    new = Job.objects.get(id=new_id)
+    assert new.replay_of == job.id
+    assert (new.state, new.task, new.queue, new.priority) == (
+        "queued",
+        "tests.noop",
+        "mail",
+        -3,
+    )
+    assert (new.args, new.max_retries, new.timeout_ms) == (args, 2, 1_500)
+    assert (new.tags, new.meta) == (["a"], {"origin": "web"})
+    assert (new.attempt, new.failures) == (0, 0)
+    assert (new.schedule_id, new.occurrence_at, new.deadline_at) == (None,) * 3
+    assert announced == [("mail", -3, new.ready_seq)]
+    job.refresh_from_db()
+    assert job.state == "failed"
+    [row] = History.objects.filter(job=job)
+    assert (row.event, row.actor, row.detail) == ("replay", "ada", {"job": str(new_id)})
+
+
+@pytest.mark.django_db
+def test_failure_125_a_second_replay_waits_for_the_end_of_the_first() -> None:
+    job = make_job("failed")
+    first = act(control.replay, job)
+
+    with pytest.raises(StateConflict, match="has a replay that has not ended"):
+        act(control.replay, job)
+    Job.objects.filter(id=first).update(
+        state="failed", finished_at=datetime(2026, 1, 1, tzinfo=UTC)
+    )
+    second = act(control.replay, job)
+
+    assert second != first
+    assert Job.objects.filter(replay_of=job.id).count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_failure_125_of_replays_at_once_exactly_one_makes_a_job() -> None:
+    job = make_job("failed")
+    barrier = threading.Barrier(8)
+
+    def press() -> UUID | None:
+        barrier.wait(timeout=10)
+        try:
+            return act(control.replay, job)
+        except StateConflict:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: in_thread(press), range(8)))
+
+    [won] = [answer for answer in answers if answer]
+    assert list(Job.objects.filter(replay_of=job.id).values_list("id", flat=True)) == [
+        won
+    ]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_failure_125_a_replay_that_ended_while_the_loser_waited_still_counts() -> None:
+    job = make_job("failed")
+
+    with (
+        other_session() as first,
+        other_session(autocommit=True) as watch,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first.execute("SELECT FROM relay_job WHERE id = %s FOR NO KEY UPDATE", [job.id])
+        loser = pool.submit(in_thread, lambda: act(control.replay, job))
+        wait_until_blocked(watch)
+        first.execute(
+            "INSERT INTO relay_job (id, task, state, replay_of, args, finished_at) "
+            "VALUES (%s, 'tests.noop', 'completed', %s, '{}', clock_timestamp())",
+            [uuid7(), job.id],
+        )
+        first.commit()
+
+        with pytest.raises(StateConflict, match="has a replay"):
+            loser.result(timeout=10)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_failure_125_a_replay_of_a_job_that_the_pruner_deletes_is_refused() -> None:
+    job = make_job("failed")
+
+    with (
+        other_session() as pruner,
+        other_session(autocommit=True) as watch,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        pruner.execute("DELETE FROM relay_job WHERE id = %s", [job.id])
+        replay = pool.submit(in_thread, lambda: act(control.replay, job))
+        wait_until_blocked(watch)
+        pruner.commit()
+
+        with pytest.raises(StateConflict, match="does not exist"):
+            replay.result(timeout=10)
+    assert not Job.objects.exists()
+
+
+def claim(session: psycopg.Connection[Any], worker_id: UUID) -> list[Any]:
+    return session.execute(
+        CLAIM,
+        {
+            "queues": ["default"],
+            "high": [100],
+            "low": [-100],
+            "marks": [-1],
+            "limit": 10,
+            "worker_id": worker_id,
+        },
+    ).fetchall()
+
+
+def make_worker() -> UUID:
+    return Worker.objects.create(
+        name="w",
+        host="h",
+        pid=1,
+        queues=["default"],
+        concurrency=1,
+        version="0",
+        lease_expires_at=LATER,
+    ).id
+
+
+@pytest.mark.django_db(transaction=True)
+def test_failure_34_a_cancel_that_waits_for_a_claim_is_refused() -> None:
+    job, worker_id = make_job(), make_worker()
+
+    with (
+        other_session() as worker,
+        other_session(autocommit=True) as watch,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert len(claim(worker, worker_id)) == 1
+        answer = pool.submit(in_thread, lambda: act(control.cancel, job))
+        wait_until_blocked(watch)
+        worker.commit()
+
+        with pytest.raises(StateConflict, match="it is running"):
+            answer.result(timeout=10)
+    job.refresh_from_db()
+    assert job.state == "running"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_failure_34_an_uncommitted_cancel_hides_the_job_from_the_claim() -> None:
+    job, worker_id = make_job(), make_worker()
+
+    with other_session(autocommit=True) as worker:
+        with transaction.atomic():
+            act(control.cancel, job)
+            during = claim(worker, worker_id)
+        after = claim(worker, worker_id)
+
+    assert (during, after) == ([], [])
+    job.refresh_from_db()
+    assert job.state == "cancelled"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.slow
+def test_failure_34_a_cancel_answers_what_became_of_the_job() -> None:
+    worker_id = make_worker()
+
+    with (
+        other_session(autocommit=True) as worker,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        for _ in range(200):
+            job = make_job()
+            barrier = threading.Barrier(2)
+
+            def press(job: Job = job, barrier: threading.Barrier = barrier) -> str:
+                barrier.wait(timeout=10)
+                try:
+                    act(control.cancel, job)
+                except StateConflict:
+                    return "running"
+                return "cancelled"
+
+            answer = pool.submit(in_thread, press)
+            barrier.wait(timeout=10)
+            claimed = claim(worker, worker_id)
+            state = answer.result(timeout=10)
+
+            job.refresh_from_db()
+            assert job.state == state
+            assert bool(claimed) == (state == "running")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_failure_34_a_cancel_that_waits_for_a_release_sees_the_released_job() -> None:
+    job = make_job("running")
+
+    with (
+        other_session() as worker,
+        other_session(autocommit=True) as watch,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        worker.execute(
+            "UPDATE relay_job SET state = 'queued', worker_id = NULL WHERE id = %s",
+            [job.id],
+        )
+        answer = pool.submit(in_thread, lambda: act(control.cancel, job))
+        wait_until_blocked(watch)
+        worker.commit()
+        answer.result(timeout=10)
+
+    job.refresh_from_db()
+    assert job.state == "cancelled"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_failure_35_cancelled_jobs_are_never_claimed() -> None:
+    jobs = [make_job() for _ in range(10)]
+    control.cancel_many([job.id for job in jobs[:5]], actor=None, using="default")
+
+    with other_session(autocommit=True) as worker:
+        claimed = claim(worker, make_worker())
+
+    assert {row[0] for row in claimed} == {job.id for job in jobs[5:]}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_bulk_acts_over_the_same_jobs_do_not_deadlock() -> None:
+    ids = [make_job().id for _ in range(200)]
+    barrier = threading.Barrier(4)
+
+    def press(order: list[UUID]) -> int:
+        barrier.wait(timeout=10)
+        return len(control.cancel_many(order, actor=None, using="default").done)
+
+    orders = [ids, ids[::-1], ids[100:] + ids[:100], ids]
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda order: in_thread(lambda: press(order)), orders))
+
+    assert sorted(done) == [0, 0, 0, 200]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_act_rolls_back_with_its_caller(announced: list[Any]) -> None:
+    job = make_job("failed")
+
+    def give_up() -> None:
+        with transaction.atomic():
+            act(control.retry, job)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        give_up()
+
+    job.refresh_from_db()
+    assert job.state == "failed"
+    assert not History.objects.exists()
+
+
+@pytest.mark.django_db
+def test_pause_and_resume_are_kept_in_the_queues_row(announced: list[Any]) -> None:
+    Queue.objects.create(name="mail")
+    waiting = make_job(queue="mail", priority=3)
+
+    control.pause("mail", until=LATER, actor="ada", using="default")
+    paused = Queue.objects.get(name="mail")
+    is_resumed = control.resume("mail", actor="bob", using="default")
+    is_resumed_again = control.resume("mail", actor="bob", using="default")
+
+    assert paused.paused_at is not None
+    assert paused.paused_until == LATER
+    assert (is_resumed, is_resumed_again) == (True, False)
+    resumed = Queue.objects.get(name="mail")
+    assert (resumed.paused_at, resumed.paused_until) == (None, None)
+    assert list(History.objects.order_by("id").values_list("event", "actor")) == [
+        ("pause", "ada"),
+        ("resume", "bob"),
+    ]
+    assert {row.detail["queue"] for row in History.objects.all()} == {"mail"}
+    assert announced == [("mail", 3, waiting.ready_seq)]
+
+
+@pytest.mark.django_db
+def test_pausing_again_keeps_the_start_and_sets_the_end() -> None:
+    control.pause("default", actor=None, using="default")
+    first = Queue.objects.get(name="default")
+
+    control.pause("default", until=LATER, actor=None, using="default")
+
+    second = Queue.objects.get(name="default")
+    assert second.paused_at == first.paused_at
+    assert second.paused_until == LATER
+
+
+@pytest.mark.django_db
+def test_pause_takes_known_queues_only() -> None:
+    with pytest.raises(UnknownQueue, match="'maill'"):
+        control.pause("maill", actor=None, using="default")
+    control.pause("of-a-task", actor=None, using="default", known={"of-a-task"})
+    with pytest.raises(ValueError, match="cannot name a queue"):
+        control.pause("no\x00name", actor=None, using="default")
+    with pytest.raises(ValueError, match="no time zone"):
+        control.pause(
+            "default",
+            until=datetime(2999, 1, 1),  # noqa: DTZ001 - that is the mistake
+            actor=None,
+            using="default",
+        )
+
+    assert list(Queue.objects.values_list("name", flat=True)) == ["of-a-task"]
+
+
+def scheduled_job(schedule_id: UUID) -> enqueue.NewJob:
+    return enqueue.NewJob(
+        id=uuid7(),
+        task="tests.noop",
+        queue="default",
+        args='{"args": [], "kwargs": {}}',
+        max_retries=3,
+        schedule_id=schedule_id,
+    )
+
+
+@pytest.mark.django_db
+def test_run_schedule_enqueues_one_job_and_says_who_asked() -> None:
+    schedule = Schedule.objects.create(name="nightly", task="t", cron="0 0 * * *")
+
+    job_id = control.run_schedule(
+        scheduled_job(schedule.id), actor="ada", using="default"
+    )
+
+    job = Job.objects.get()
+    assert (job.id, job.schedule_id, job.occurrence_at) == (job_id, schedule.id, None)
+    [row] = History.objects.all()
+    assert (row.job_id, row.event, row.actor) == (job_id, "run_schedule", "ada")
+    assert row.detail == {"schedule": "nightly"}
+
+
+@pytest.mark.django_db
+def test_run_schedule_of_a_deleted_schedule_enqueues_nothing() -> None:
+    with pytest.raises(ScheduleError, match="does not exist"):
+        control.run_schedule(scheduled_job(uuid7()), actor=None, using="default")
+
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db
+def test_set_schedule_enabled_changes_those_that_stand_otherwise() -> None:
+    on = Schedule.objects.create(name="on", task="t", cron="* * * * *")
+    off = Schedule.objects.create(name="off", task="t", cron="* * * * *", enabled=False)
+
+    changed = control.set_schedule_enabled(
+        [on.id, off.id], False, actor="ada", using="default"
+    )
+
+    assert changed == [on.id]
+    assert not Schedule.objects.filter(enabled=True).exists()
+    [row] = History.objects.all()
+    assert (row.event, row.actor, row.detail) == (
+        "disable",
+        "ada",
+        {"schedule": "on"},
+    )
