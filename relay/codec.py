@@ -11,12 +11,11 @@ import base64
 import dataclasses
 import json
 import math
-import typing
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -24,6 +23,12 @@ from django.apps import apps
 from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import Model
 
+from relay.dataclass_names import (
+    class_name,
+    register,
+    register_annotations,
+    registered,
+)
 from relay.exceptions import DecodeError, EncodeError
 
 __all__ = [
@@ -53,8 +58,6 @@ _dumps: Final = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
 ).encode
 
-DataclassT = TypeVar("DataclassT")
-
 
 class _RefusedError(Exception):
     """A value that cannot be carried; containers add where it stands."""
@@ -66,81 +69,6 @@ class _RefusedError(Exception):
 
     def path(self, root: str) -> str:
         return root + "".join(reversed(self.steps))
-
-
-# --- which dataclasses may be made from stored data -----------------------------
-
-# A stored name is only ever looked up here, never imported (X12): a row that
-# somebody else wrote cannot reach a class that no task asks for.
-_dataclasses: dict[str, type[Any]] = {}
-_annotated: list[Callable[..., Any]] = []
-
-
-def _class_name(kind: type[Any]) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def register(kind: type[DataclassT]) -> type[DataclassT]:
-    """Let a dataclass travel in arguments and results; usable as a decorator.
-
-    Dataclasses in the annotations of a task need no registration.
-
-    Raises:
-        TypeError: it is no dataclass, or not at the top level of a module.
-    """
-    if not dataclasses.is_dataclass(kind):
-        raise TypeError(f"{kind!r} is no dataclass: only dataclasses are registered")
-    if "<locals>" in kind.__qualname__:
-        raise TypeError(
-            f"{_class_name(kind)} is defined inside a function, where no worker can "
-            "find it: move it to the top level of its module"
-        )
-    _dataclasses[_class_name(kind)] = kind
-    return kind
-
-
-def register_annotations(function: Callable[..., Any]) -> None:
-    """Let the dataclasses in the function's annotations travel.
-
-    The annotations are read when an unknown dataclass is first met: at decoration
-    the names in them may not be defined yet.
-    """
-    _annotated.append(function)
-
-
-def _read_annotations() -> None:
-    while _annotated:
-        function = _annotated.pop()
-        try:
-            hints = typing.get_type_hints(function)
-        except Exception:  # noqa: S112 - names under TYPE_CHECKING: register() is there
-            continue
-        for hint in hints.values():
-            _register_within(hint)
-
-
-def _register_within(hint: object) -> None:
-    for part in typing.get_args(hint):
-        _register_within(part)
-    if (
-        isinstance(hint, type)
-        and dataclasses.is_dataclass(hint)
-        and _class_name(hint) not in _dataclasses
-        and "<locals>" not in hint.__qualname__
-    ):
-        register(hint)
-        try:
-            inner = typing.get_type_hints(hint)
-        except Exception:  # as above: the fields' classes need register()
-            return
-        for part in inner.values():
-            _register_within(part)
-
-
-def _registered(name: str) -> type[Any] | None:
-    if name not in _dataclasses and _annotated:
-        _read_annotations()
-    return _dataclasses.get(name)
 
 
 # --- values to JSON -------------------------------------------------------------
@@ -299,8 +227,8 @@ class _Packer:
         return packed
 
     def fields(self, value: Any, depth: int) -> dict[str, Any]:
-        name = _class_name(type(value))
-        if _registered(name) is not type(value):
+        name = class_name(type(value))
+        if registered(name) is not type(value):
             raise _RefusedError(
                 f"is the dataclass {name}, which no task's annotations name: decorate "
                 "it with relay.codec.register, at the top level of its module"
@@ -501,7 +429,7 @@ def _unpack_model(document: dict[str, Any]) -> Model:
 
 
 def _unpack_dataclass(document: dict[str, Any]) -> Any:
-    kind = _registered(document["class"])
+    kind = registered(document["class"])
     if kind is None:
         raise DecodeError(
             f"the dataclass {_shown(document['class'])} is not known in this process: "

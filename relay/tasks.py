@@ -1,27 +1,19 @@
-"""Tasks, the registry of their names, enqueueing them, and handles on their jobs."""
+"""Tasks, the registry of their names, and enqueueing them."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
-import json
-import math
-import re
-import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from enum import Enum
+from datetime import datetime, timedelta
 from types import FunctionType, MappingProxyType
 from typing import (
-    TYPE_CHECKING,
     Any,
     Final,
     Generic,
     ParamSpec,
     Protocol,
-    TypedDict,
     TypeVar,
     Unpack,
     cast,
@@ -30,25 +22,23 @@ from typing import (
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
-from django.db import connections
 
 from relay import codec
-from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
+from relay.conf import DEFAULT_QUEUE, get_settings
 from relay.engine import enqueue as engine
-from relay.exceptions import (
-    ArgumentError,
-    JobNotFound,
-    ResultTimeout,
-    TaskFailed,
-    TaskNameConflict,
-    UnknownTask,
-    WaitRefused,
-)
+from relay.exceptions import ArgumentError, TaskNameConflict, UnknownTask
+from relay.handles import JobHandle
 from relay.ids import uuid7
+from relay.options import (
+    DEFAULT,
+    Default,
+    EnqueueOptions,
+    TaskOptions,
+    check_enqueue_options,
+    check_task_name,
+    check_task_options,
+)
 from relay.retry import Backoff
-
-if TYPE_CHECKING:
-    from relay.models import JobState
 
 __all__ = [
     "DEFAULT",
@@ -73,173 +63,6 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Source: docs/reference/tasks.md, "Options". The columns hold more; these are what an
-# option may mean, and what the table's own checks admit.
-PRIORITIES: Final = range(-100, 101)
-MAX_RETRIES: Final = range(1_000_001)
-EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
-LATEST: Final = datetime(9999, 12, 29, tzinfo=UTC)
-_TASK_NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
-
-# How often a waiting handle looks: from the first to the last, doubling.
-FIRST_LOOK_SECONDS: Final = 0.02
-LAST_LOOK_SECONDS: Final = 0.5
-WAIT_SECONDS: Final = 60.0
-
-
-class Default(Enum):
-    """Stands for what the settings say, where None has a meaning of its own."""
-
-    DEFAULT = "default"
-
-
-DEFAULT: Final = Default.DEFAULT
-
-
-class TaskOptions(TypedDict, total=False):
-    """What @task takes.
-
-    Attributes:
-        name: what the task is called in rows and by enqueue(name); its default is
-            module.function.
-        queue: the queue of its jobs, 'default' unless given.
-        priority: -100 to 100, higher first; 0 unless given.
-        max_retries: attempts that may raise, less the first; 0 runs a job once.
-        backoff: when a job that raised runs again.
-        retention: how long completed jobs are kept; None for ever, 0 not at all.
-    """
-
-    name: str
-    queue: str
-    priority: int
-    max_retries: int
-    backoff: Backoff
-    retention: timedelta | None
-
-
-class EnqueueOptions(TypedDict, total=False):
-    """What using() and enqueue(name) take.
-
-    Attributes:
-        run_at: an aware datetime before which the job does not start.
-        run_in: the same as a delay from now; a negative one means now.
-        queue, priority, max_retries: instead of the task's.
-        id: the job's id; enqueueing it again while the job is there does nothing.
-    """
-
-    run_at: datetime | None
-    run_in: timedelta | None
-    queue: str
-    priority: int
-    max_retries: int
-    id: UUID
-
-
-# --- checks: each refusal names the value, the reason and the remedy -----------------
-
-
-def _check_number(name: str, value: object, allowed: range) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
-        raise ArgumentError(
-            f"{name}={value!r}: give a whole number from {allowed[0]} to {allowed[-1]}"
-        )
-
-
-def _check_queue(value: object) -> None:
-    try:
-        check_queue_name(value)
-    except ValueError as error:
-        raise ArgumentError(f"queue={error}") from None
-
-
-def _check_run_at(value: object) -> None:
-    if not isinstance(value, datetime) or value.utcoffset() is None:
-        raise ArgumentError(
-            f"run_at={value!r}: give a datetime with a time zone, such as "
-            "django.utils.timezone.now() + timedelta(hours=1)"
-        )
-    if not EARLIEST <= value <= LATEST:
-        raise ArgumentError(
-            f"run_at={value.isoformat()}: give an instant from {EARLIEST:%Y-%m-%d} to "
-            f"{LATEST:%Y-%m-%d}"
-        )
-
-
-def _check_run_in(value: object) -> None:
-    if not isinstance(value, timedelta):
-        raise ArgumentError(
-            f"run_in={value!r}: give a timedelta, such as timedelta(minutes=10)"
-        )
-    try:
-        is_in_range = datetime.now(UTC) + max(value, timedelta(0)) <= LATEST
-    except OverflowError:
-        is_in_range = False
-    if not is_in_range:
-        raise ArgumentError(
-            f"run_in={value}: that is after {LATEST:%Y-%m-%d}; give a shorter delay"
-        )
-
-
-def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
-    if not options.keys() <= known:
-        unknown = ", ".join(sorted(options.keys() - known))
-        raise ArgumentError(
-            f"unknown option {unknown}: there are {', '.join(sorted(known))}"
-        )
-    if "queue" in options:
-        _check_queue(options["queue"])
-    if "priority" in options:
-        _check_number("priority", options["priority"], PRIORITIES)
-    if "max_retries" in options:
-        _check_number("max_retries", options["max_retries"], MAX_RETRIES)
-
-
-_TASK_OPTIONS: Final = frozenset(TaskOptions.__annotations__)
-_ENQUEUE_OPTIONS: Final = frozenset(EnqueueOptions.__annotations__)
-
-
-def _check_task_options(options: Mapping[str, Any]) -> None:
-    _check_options(options, _TASK_OPTIONS)
-    if "name" in options:
-        _check_task_name(options["name"])
-    if not isinstance(options.get("backoff", Backoff()), Backoff):
-        raise ArgumentError(f"backoff={options['backoff']!r}: give a relay.Backoff")
-    retention = options.get("retention")
-    if retention is not None and not (
-        isinstance(retention, timedelta) and retention >= timedelta(0)
-    ):
-        raise ArgumentError(
-            f"retention={retention!r}: give a timedelta of 0 or more, or None to keep "
-            "completed jobs for ever"
-        )
-
-
-def _check_enqueue_options(options: Mapping[str, Any]) -> None:
-    _check_options(options, _ENQUEUE_OPTIONS)
-    run_at, run_in = options.get("run_at"), options.get("run_in")
-    if run_at is not None and run_in is not None:
-        raise ArgumentError("run_at and run_in are both given: give one of them")
-    if run_at is not None:
-        _check_run_at(run_at)
-    if run_in is not None:
-        _check_run_in(run_in)
-    if "id" in options and not isinstance(options["id"], UUID):
-        raise ArgumentError(f"id={options['id']!r}: give a uuid.UUID")
-
-
-def _check_task_name(name: object) -> str:
-    if isinstance(name, str) and _TASK_NAME.fullmatch(name):
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            pass
-        else:
-            return name
-    raise ArgumentError(
-        f"{name!r} cannot name a task: use 1 to 200 characters without spaces"
-    )
-
-
 # --- tasks ---------------------------------------------------------------------------
 
 
@@ -257,7 +80,7 @@ class Task(Generic[P, R]):
     def __init__(
         self, function: Callable[P, Any], /, **options: Unpack[TaskOptions]
     ) -> None:
-        _check_task_options(options)
+        check_task_options(options)
         self.name: str = options.get("name") or _name_of(function)
         self.function = function
         self.is_async: bool = inspect.iscoroutinefunction(function)
@@ -323,7 +146,7 @@ class BoundTask(Generic[P, R]):
     __slots__ = ("_options", "task")
 
     def __init__(self, task: Task[P, R], options: Mapping[str, Any]) -> None:
-        _check_enqueue_options(options)
+        check_enqueue_options(options)
         self.task = task
         self._options = options
 
@@ -374,7 +197,7 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         TaskNameConflict: another function has the name.
     """
     if function is None:
-        _check_task_options(options)
+        check_task_options(options)
         return lambda function: task(function, **options)
     if not isinstance(function, FunctionType):
         raise ArgumentError(
@@ -391,7 +214,7 @@ def _name_of(function: Callable[..., Any]) -> str:
     elif module == "__main__":
         reason = "it stands in the program's main module, which workers do not import"
     else:
-        return _check_task_name(f"{module}.{name}")
+        return check_task_name(f"{module}.{name}")
     raise ArgumentError(
         f"@task on {module}.{name}: {reason}; move it into an app's tasks.py, or give "
         "it a name with @task(name=...)"
@@ -512,13 +335,13 @@ def _request_by_name(
     kwargs: Mapping[str, Any] | None,
     options: Mapping[str, Any],
 ) -> JobRequest[Any]:
-    _check_enqueue_options(options)
+    check_enqueue_options(options)
     keywords = dict(kwargs or {})
     made = _tasks.get(name)
     if made is not None:
         return _request(made, args, keywords, options)
     return JobRequest(
-        task=_check_task_name(name),
+        task=check_task_name(name),
         args=codec.encode_arguments(args, keywords),
         queue=options.get("queue", DEFAULT_QUEUE),
         priority=options.get("priority", 0),
@@ -588,200 +411,3 @@ def enqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:
 async def aenqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:
     """As enqueue_many; in a transaction of its own."""
     return await sync_to_async(enqueue_many, thread_sensitive=True)(requests)
-
-
-# --- handles -------------------------------------------------------------------------
-
-# Primary key. The result is read as text: Django's cursors do not parse jsonb.
-_READ_STATE: Final = "SELECT state FROM relay_job WHERE id = %(id)s"
-_READ_END: Final = """
-SELECT state, result::text, error_class, error_message
-FROM relay_job WHERE id = %(id)s
-"""
-_FINAL: Final = frozenset({"completed", "failed", "cancelled"})
-
-
-class JobHandle(Generic[R]):
-    """One job, as its caller sees it: nothing is kept, each question reads the row.
-
-    Attributes:
-        id: the job's id.
-        task: its task's name.
-        using: the alias of its database.
-    """
-
-    __slots__ = ("id", "task", "using")
-
-    def __init__(self, id: UUID, task: str, *, using: str = "default") -> None:
-        self.id = id
-        self.task = task
-        self.using = using
-
-    def __repr__(self) -> str:
-        return f"<JobHandle {self.task} {self.id}>"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, JobHandle):
-            return NotImplemented
-        return (self.id, self.using) == (other.id, other.using)
-
-    def __hash__(self) -> int:
-        return hash(self.id)
-
-    @property
-    def state(self) -> JobState:
-        """Where the job stands now.
-
-        Raises:
-            JobNotFound: the row is gone, or was rolled back.
-        """
-        from relay.models import JobState  # here: import relay loads no models
-
-        return JobState(self._read(_READ_STATE)[0])
-
-    async def astate(self) -> JobState:
-        """As state, for async code."""
-        return await sync_to_async(lambda: self.state, thread_sensitive=True)()
-
-    def refresh(self) -> JobState:
-        """Read the row again and return its state; as the property, for its effect.
-
-        Raises:
-            JobNotFound: the row is gone, or was rolled back.
-        """
-        return self.state
-
-    async def arefresh(self) -> JobState:
-        """As refresh, for async code."""
-        return await self.astate()
-
-    def wait(self, timeout: float = WAIT_SECONDS) -> JobState:
-        """Wait until the job has ended, however, and return its state.
-
-        Args:
-            timeout: in seconds.
-
-        Raises:
-            JobNotFound: the row is gone, or was rolled back.
-            ResultTimeout: the job has not ended in time; it goes on.
-            WaitRefused: the caller is inside a transaction, where waiting is useless.
-        """
-        for pause_seconds in self._looks(timeout):
-            if self._has_ended():
-                break
-            time.sleep(pause_seconds)
-        return self.state
-
-    async def await_(self, timeout: float = WAIT_SECONDS) -> JobState:
-        """As wait, for async code."""
-        look = sync_to_async(self._has_ended, thread_sensitive=True)
-        for pause_seconds in self._looks(timeout):
-            if await look():
-                break
-            await asyncio.sleep(pause_seconds)
-        return await self.astate()
-
-    def result(self, timeout: float = WAIT_SECONDS) -> R:
-        """Wait until the job has completed and return what its function returned.
-
-        Args:
-            timeout: in seconds.
-
-        Raises:
-            TaskFailed: it ended failed or cancelled.
-            JobNotFound: the row is gone, or was rolled back.
-            ResultTimeout: the job has not ended in time; it goes on.
-            WaitRefused: the caller is inside a transaction, where waiting is useless.
-            DecodeError: the result cannot be turned back into a value here.
-        """
-        self.wait(timeout)
-        return self._result()
-
-    async def aresult(self, timeout: float = WAIT_SECONDS) -> R:
-        """As result, for async code."""
-        await self.await_(timeout)
-        return await sync_to_async(self._result, thread_sensitive=True)()
-
-    def cancel(self, *, actor: str | None = None) -> None:
-        """Cancel the job while it has not started.
-
-        Raises:
-            StateConflict: it is running or has ended, or its row is gone.
-        """
-        from relay.engine import control  # here: import relay loads no models
-
-        control.cancel(self.id, actor=actor, using=self.using)
-
-    def retry(self, *, actor: str | None = None) -> None:
-        """Run the same job again after it ended failed or cancelled.
-
-        Raises:
-            StateConflict: it is in another state, or its row is gone.
-        """
-        from relay.engine import control  # here: import relay loads no models
-
-        control.retry(self.id, actor=actor, using=self.using)
-
-    def replay(self, *, actor: str | None = None) -> JobHandle[R]:
-        """Enqueue a new job with the arguments and options of this one, which ended.
-
-        Raises:
-            StateConflict: it has not ended, or its row is gone.
-        """
-        from relay.engine import control  # here: import relay loads no models
-
-        new_id = control.replay(self.id, actor=actor, using=self.using)
-        return JobHandle(new_id, self.task, using=self.using)
-
-    def _read(self, statement: str) -> Sequence[Any]:
-        with connections[self.using].cursor() as cursor:
-            cursor.execute(statement, {"id": self.id})
-            row = cursor.fetchone()
-        if row is None:
-            raise JobNotFound(self.id)
-        return cast("Sequence[Any]", row)
-
-    def _has_ended(self) -> bool:
-        if self._read(_READ_STATE)[0] in _FINAL:
-            return True
-        if connections[self.using].in_atomic_block:
-            raise WaitRefused(
-                f"job {self.id} has not ended, and waiting for it inside a transaction "
-                "would hold that open, with its locks; a job enqueued in it cannot "
-                "even start: wait after the atomic() block, or let the job itself do "
-                "what has to follow"
-            )
-        return False
-
-    def _looks(self, timeout: float) -> Iterable[float]:
-        """Give the pause after each look, until the time is over."""
-        if isinstance(timeout, bool) or not (
-            isinstance(timeout, (int, float))
-            and math.isfinite(timeout)
-            and timeout >= 0
-        ):
-            raise ArgumentError(
-                f"timeout={timeout!r}: give the seconds to wait, 0 or more"
-            )
-        ends_at = time.monotonic() + timeout
-        pause_seconds = FIRST_LOOK_SECONDS
-        while (left_seconds := ends_at - time.monotonic()) > 0:
-            yield min(pause_seconds, left_seconds)
-            pause_seconds = min(2 * pause_seconds, LAST_LOOK_SECONDS)
-        yield 0.0
-        raise ResultTimeout(
-            f"job {self.id} has not ended within {timeout} s; it goes on: ask again "
-            "later, or wait longer with timeout="
-        )
-
-    def _result(self) -> R:
-        state, result, error_class, message = self._read(_READ_END)
-        if state != "completed":
-            raise TaskFailed(self.id, state, error_class, message)
-        return cast("R", codec.decode(None if result is None else json.loads(result)))
-
-
-def _is_seconds(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return math.isfinite(value) and value >= 0

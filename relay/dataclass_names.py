@@ -1,0 +1,84 @@
+"""Which dataclasses may be made from stored data, by their names."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+__all__ = ["class_name", "register", "register_annotations", "registered"]
+
+DataclassT = TypeVar("DataclassT")
+
+# A stored name is only ever looked up here, never imported (X12): a row that
+# somebody else wrote cannot reach a class that no task asks for.
+_dataclasses: dict[str, type[Any]] = {}
+_annotated: list[Callable[..., Any]] = []
+
+
+def class_name(kind: type[Any]) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def register(kind: type[DataclassT]) -> type[DataclassT]:
+    """Let a dataclass travel in arguments and results; usable as a decorator.
+
+    Dataclasses in the annotations of a task need no registration.
+
+    Raises:
+        TypeError: it is no dataclass, or not at the top level of a module.
+    """
+    if not dataclasses.is_dataclass(kind):
+        raise TypeError(f"{kind!r} is no dataclass: only dataclasses are registered")
+    if "<locals>" in kind.__qualname__:
+        raise TypeError(
+            f"{class_name(kind)} is defined inside a function, where no worker can "
+            "find it: move it to the top level of its module"
+        )
+    _dataclasses[class_name(kind)] = kind
+    return kind
+
+
+def register_annotations(function: Callable[..., Any]) -> None:
+    """Let the dataclasses in the function's annotations travel.
+
+    The annotations are read when an unknown dataclass is first met: at decoration
+    the names in them may not be defined yet.
+    """
+    _annotated.append(function)
+
+
+def _read_annotations() -> None:
+    while _annotated:
+        function = _annotated.pop()
+        try:
+            hints = typing.get_type_hints(function)
+        except Exception:  # noqa: S112 - names under TYPE_CHECKING: register() is there
+            continue
+        for hint in hints.values():
+            _register_within(hint)
+
+
+def _register_within(hint: object) -> None:
+    for part in typing.get_args(hint):
+        _register_within(part)
+    if (
+        isinstance(hint, type)
+        and dataclasses.is_dataclass(hint)
+        and _dataclasses.get(class_name(hint)) is not hint
+        and "<locals>" not in hint.__qualname__
+    ):
+        register(hint)
+        try:
+            inner = typing.get_type_hints(hint)
+        except Exception:  # as above: the fields' classes need register()
+            return
+        for part in inner.values():
+            _register_within(part)
+
+
+def registered(name: str) -> type[Any] | None:
+    if name not in _dataclasses and _annotated:
+        _read_annotations()
+    return _dataclasses.get(name)

@@ -1,0 +1,224 @@
+"""Handles: one job as its caller sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.db import connections
+
+from relay import codec
+from relay.engine import control
+from relay.exceptions import (
+    ArgumentError,
+    JobNotFound,
+    ResultTimeout,
+    TaskFailed,
+    WaitRefused,
+)
+
+if TYPE_CHECKING:
+    from relay.models import JobState
+
+__all__ = ["JobHandle"]
+
+R = TypeVar("R")
+
+# How often a waiting handle looks: from the first to the last, doubling.
+FIRST_LOOK_SECONDS: Final = 0.02
+LAST_LOOK_SECONDS: Final = 0.5
+WAIT_SECONDS: Final = 60.0
+
+# Primary key. The result is read as text: Django's cursors do not parse jsonb.
+_READ_STATE: Final = "SELECT state FROM relay_job WHERE id = %(id)s"
+_READ_END: Final = """
+SELECT state, result::text, error_class, error_message
+FROM relay_job WHERE id = %(id)s
+"""
+_FINAL: Final = frozenset({"completed", "failed", "cancelled"})
+
+
+class JobHandle(Generic[R]):
+    """One job, as its caller sees it: nothing is kept, each question reads the row.
+
+    Attributes:
+        id: the job's id.
+        task: its task's name.
+        using: the alias of its database.
+    """
+
+    __slots__ = ("id", "task", "using")
+
+    def __init__(self, id: UUID, task: str, *, using: str = "default") -> None:
+        self.id = id
+        self.task = task
+        self.using = using
+
+    def __repr__(self) -> str:
+        return f"<JobHandle {self.task} {self.id}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, JobHandle):
+            return NotImplemented
+        return (self.id, self.using) == (other.id, other.using)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    @property
+    def state(self) -> JobState:
+        """Where the job stands now.
+
+        Raises:
+            JobNotFound: the row is gone, or was rolled back.
+        """
+        from relay.models import JobState  # here: import relay loads no models
+
+        return JobState(self._read(_READ_STATE)[0])
+
+    async def astate(self) -> JobState:
+        """As state, for async code."""
+        return await sync_to_async(lambda: self.state, thread_sensitive=True)()
+
+    def refresh(self) -> JobState:
+        """Read the row again and return its state; as the property, for its effect.
+
+        Raises:
+            JobNotFound: the row is gone, or was rolled back.
+        """
+        return self.state
+
+    async def arefresh(self) -> JobState:
+        """As refresh, for async code."""
+        return await self.astate()
+
+    def wait(self, timeout: float = WAIT_SECONDS) -> JobState:
+        """Wait until the job has ended, however, and return its state.
+
+        Args:
+            timeout: in seconds.
+
+        Raises:
+            JobNotFound: the row is gone, or was rolled back.
+            ResultTimeout: the job has not ended in time; it goes on.
+            WaitRefused: the caller is inside a transaction, where waiting is useless.
+        """
+        for pause_seconds in self._looks(timeout):
+            if self._has_ended():
+                break
+            time.sleep(pause_seconds)
+        return self.state
+
+    async def await_(self, timeout: float = WAIT_SECONDS) -> JobState:
+        """As wait, for async code."""
+        look = sync_to_async(self._has_ended, thread_sensitive=True)
+        for pause_seconds in self._looks(timeout):
+            if await look():
+                break
+            await asyncio.sleep(pause_seconds)
+        return await self.astate()
+
+    def result(self, timeout: float = WAIT_SECONDS) -> R:
+        """Wait until the job has completed and return what its function returned.
+
+        Args:
+            timeout: in seconds.
+
+        Raises:
+            TaskFailed: it ended failed or cancelled.
+            JobNotFound: the row is gone, or was rolled back.
+            ResultTimeout: the job has not ended in time; it goes on.
+            WaitRefused: the caller is inside a transaction, where waiting is useless.
+            DecodeError: the result cannot be turned back into a value here.
+        """
+        self.wait(timeout)
+        return self._result()
+
+    async def aresult(self, timeout: float = WAIT_SECONDS) -> R:
+        """As result, for async code."""
+        await self.await_(timeout)
+        return await sync_to_async(self._result, thread_sensitive=True)()
+
+    def cancel(self, *, actor: str | None = None) -> None:
+        """Cancel the job while it has not started.
+
+        Raises:
+            StateConflict: it is running or has ended, or its row is gone.
+        """
+        control.cancel(self.id, actor=actor, using=self.using)
+
+    def retry(self, *, actor: str | None = None) -> None:
+        """Run the same job again after it ended failed or cancelled.
+
+        Raises:
+            StateConflict: it is in another state, or its row is gone.
+        """
+        control.retry(self.id, actor=actor, using=self.using)
+
+    def replay(self, *, actor: str | None = None) -> JobHandle[R]:
+        """Enqueue a new job with the arguments and options of this one, which ended.
+
+        Raises:
+            StateConflict: it has not ended, or its row is gone.
+        """
+        new_id = control.replay(self.id, actor=actor, using=self.using)
+        return JobHandle(new_id, self.task, using=self.using)
+
+    def _read(self, statement: str) -> Sequence[Any]:
+        with connections[self.using].cursor() as cursor:
+            cursor.execute(statement, {"id": self.id})
+            row = cursor.fetchone()
+        if row is None:
+            raise JobNotFound(self.id)
+        return cast("Sequence[Any]", row)
+
+    def _has_ended(self) -> bool:
+        if self._read(_READ_STATE)[0] in _FINAL:
+            return True
+        if connections[self.using].in_atomic_block:
+            raise WaitRefused(
+                f"job {self.id} has not ended, and waiting for it inside a transaction "
+                "would hold that open, with its locks; a job enqueued in it cannot "
+                "even start: wait after the atomic() block, or let the job itself do "
+                "what has to follow"
+            )
+        return False
+
+    def _looks(self, timeout: float) -> Iterator[float]:
+        """Give the pause after each look, until the time is over."""
+        if isinstance(timeout, bool) or not (
+            isinstance(timeout, (int, float))
+            and math.isfinite(timeout)
+            and timeout >= 0
+        ):
+            raise ArgumentError(
+                f"timeout={timeout!r}: give the seconds to wait, 0 or more"
+            )
+        ends_at = time.monotonic() + timeout
+        pause_seconds = FIRST_LOOK_SECONDS
+        while (left_seconds := ends_at - time.monotonic()) > 0:
+            yield min(pause_seconds, left_seconds)
+            pause_seconds = min(2 * pause_seconds, LAST_LOOK_SECONDS)
+        yield 0.0
+        raise ResultTimeout(
+            f"job {self.id} has not ended within {timeout} s; it goes on: ask again "
+            "later, or wait longer with timeout="
+        )
+
+    def _result(self) -> R:
+        state, result, error_class, message = self._read(_READ_END)
+        if state != "completed":
+            raise TaskFailed(self.id, state, error_class, message)
+        return cast("R", codec.decode(None if result is None else json.loads(result)))
+
+
+def _is_seconds(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return math.isfinite(value) and value >= 0

@@ -1,0 +1,185 @@
+"""What a task and an enqueue may be told, and the checks of it.
+
+Each refusal names the value, the reason and the remedy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any, Final, TypedDict
+from uuid import UUID
+
+from relay.conf import check_queue_name
+from relay.exceptions import ArgumentError
+from relay.retry import Backoff
+
+__all__ = [
+    "DEFAULT",
+    "Default",
+    "EnqueueOptions",
+    "TaskOptions",
+    "check_enqueue_options",
+    "check_task_name",
+    "check_task_options",
+]
+
+# Source: docs/reference/tasks.md, "Options". The columns hold more; these are what an
+# option may mean, and what the table's own checks admit.
+PRIORITIES: Final = range(-100, 101)
+MAX_RETRIES: Final = range(1_000_001)
+EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST: Final = datetime(9999, 12, 29, tzinfo=UTC)
+_TASK_NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
+
+
+class Default(Enum):
+    """Stands for what the settings say, where None has a meaning of its own."""
+
+    DEFAULT = "default"
+
+
+DEFAULT: Final = Default.DEFAULT
+
+
+class TaskOptions(TypedDict, total=False):
+    """What @task takes.
+
+    Attributes:
+        name: what the task is called in rows and by enqueue(name); its default is
+            module.function.
+        queue: the queue of its jobs, 'default' unless given.
+        priority: -100 to 100, higher first; 0 unless given.
+        max_retries: attempts that may raise, less the first; 0 runs a job once.
+        backoff: when a job that raised runs again.
+        retention: how long completed jobs are kept; None for ever, 0 not at all.
+    """
+
+    name: str
+    queue: str
+    priority: int
+    max_retries: int
+    backoff: Backoff
+    retention: timedelta | None
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """What using() and enqueue(name) take.
+
+    Attributes:
+        run_at: an aware datetime before which the job does not start.
+        run_in: the same as a delay from now; a negative one means now.
+        queue, priority, max_retries: instead of the task's.
+        id: the job's id; enqueueing it again while the job is there does nothing.
+    """
+
+    run_at: datetime | None
+    run_in: timedelta | None
+    queue: str
+    priority: int
+    max_retries: int
+    id: UUID
+
+
+def _check_number(name: str, value: object, allowed: range) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
+        raise ArgumentError(
+            f"{name}={value!r}: give a whole number from {allowed[0]} to {allowed[-1]}"
+        )
+
+
+def _check_queue(value: object) -> None:
+    try:
+        check_queue_name(value)
+    except ValueError as error:
+        raise ArgumentError(f"queue={error}") from None
+
+
+def _check_run_at(value: object) -> None:
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise ArgumentError(
+            f"run_at={value!r}: give a datetime with a time zone, such as "
+            "django.utils.timezone.now() + timedelta(hours=1)"
+        )
+    if not EARLIEST <= value <= LATEST:
+        raise ArgumentError(
+            f"run_at={value.isoformat()}: give an instant from {EARLIEST:%Y-%m-%d} to "
+            f"{LATEST:%Y-%m-%d}"
+        )
+
+
+def _check_run_in(value: object) -> None:
+    if not isinstance(value, timedelta):
+        raise ArgumentError(
+            f"run_in={value!r}: give a timedelta, such as timedelta(minutes=10)"
+        )
+    try:
+        is_in_range = datetime.now(UTC) + max(value, timedelta(0)) <= LATEST
+    except OverflowError:
+        is_in_range = False
+    if not is_in_range:
+        raise ArgumentError(
+            f"run_in={value}: that is after {LATEST:%Y-%m-%d}; give a shorter delay"
+        )
+
+
+def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
+    if not options.keys() <= known:
+        unknown = ", ".join(sorted(options.keys() - known))
+        raise ArgumentError(
+            f"unknown option {unknown}: there are {', '.join(sorted(known))}"
+        )
+    if "queue" in options:
+        _check_queue(options["queue"])
+    if "priority" in options:
+        _check_number("priority", options["priority"], PRIORITIES)
+    if "max_retries" in options:
+        _check_number("max_retries", options["max_retries"], MAX_RETRIES)
+
+
+_TASK_OPTIONS: Final = frozenset(TaskOptions.__annotations__)
+_ENQUEUE_OPTIONS: Final = frozenset(EnqueueOptions.__annotations__)
+
+
+def check_task_options(options: Mapping[str, Any]) -> None:
+    _check_options(options, _TASK_OPTIONS)
+    if "name" in options:
+        check_task_name(options["name"])
+    if not isinstance(options.get("backoff", Backoff()), Backoff):
+        raise ArgumentError(f"backoff={options['backoff']!r}: give a relay.Backoff")
+    retention = options.get("retention")
+    if retention is not None and not (
+        isinstance(retention, timedelta) and retention >= timedelta(0)
+    ):
+        raise ArgumentError(
+            f"retention={retention!r}: give a timedelta of 0 or more, or None to keep "
+            "completed jobs for ever"
+        )
+
+
+def check_enqueue_options(options: Mapping[str, Any]) -> None:
+    _check_options(options, _ENQUEUE_OPTIONS)
+    run_at, run_in = options.get("run_at"), options.get("run_in")
+    if run_at is not None and run_in is not None:
+        raise ArgumentError("run_at and run_in are both given: give one of them")
+    if run_at is not None:
+        _check_run_at(run_at)
+    if run_in is not None:
+        _check_run_in(run_in)
+    if "id" in options and not isinstance(options["id"], UUID):
+        raise ArgumentError(f"id={options['id']!r}: give a uuid.UUID")
+
+
+def check_task_name(name: object) -> str:
+    if isinstance(name, str) and _TASK_NAME.fullmatch(name):
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            pass
+        else:
+            return name
+    raise ArgumentError(
+        f"{name!r} cannot name a task: use 1 to 200 characters without spaces"
+    )
