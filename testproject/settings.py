@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from relay.standalone.postgres import database_settings
+from relay.standalone.postgres import database_settings, root_by_major
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -48,6 +48,8 @@ TEMPLATES = [
         },
     }
 ]
-DATABASES = {"default": database_settings(BASE_DIR / ".relay" / "postgres")}
+# One cluster for each major version, so that a checkout serves several at once.
+POSTGRES_ROOT = root_by_major(BASE_DIR / ".relay" / "postgres")
+DATABASES = {"default": database_settings(POSTGRES_ROOT)}
 if name := os.environ.get("RELAY_TEST_DATABASE"):
     DATABASES["default"]["NAME"] = name

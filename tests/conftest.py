@@ -1,0 +1,119 @@
+"""The database, the size of the tests, and what is left out for want of a program."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from django.conf import settings
+
+from relay.exceptions import StandaloneError
+from relay.standalone.postgres import EmbeddedPostgres, serve
+from tests.scale import scale
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """A program that a marker asks for, and where Debian has it."""
+
+    program: str
+    package: str
+
+    def is_met(self) -> bool:
+        path = os.environ.get("PATH", os.defpath)
+        return shutil.which(self.program, path=f"{path}:/usr/sbin:/sbin") is not None
+
+
+# Marker -> what it needs. Each marker stands in pyproject.toml too.
+NEEDS = {"pgbouncer": Need(program="pgbouncer", package="pgbouncer")}
+
+left_out_key = pytest.StashKey[Counter[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full",
+        action="store_true",
+        help="run at full size: the same as RELAY_TEST_SCALE=1",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[left_out_key] = Counter()
+    if config.getoption("full"):
+        os.environ["RELAY_TEST_SCALE"] = "1"
+    try:
+        scale()
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def pytest_report_header() -> list[str]:
+    if os.environ.get("DATABASE_URL"):
+        database = "the server of DATABASE_URL"
+    else:
+        try:
+            database = EmbeddedPostgres(settings.POSTGRES_ROOT).describe()
+        except StandaloneError as error:
+            database = f"none: {error}"
+    return [f"database: {database}", f"RELAY_TEST_SCALE: {scale()}"]
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    missing = {marker for marker, need in NEEDS.items() if not need.is_met()}
+    left_out: list[pytest.Item] = []
+    kept: list[pytest.Item] = []
+    for item in items:
+        wanting = missing & {mark.name for mark in item.iter_markers()}
+        config.stash[left_out_key].update(wanting)
+        (left_out if wanting else kept).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Fail where everything was to run and something was left out."""
+    if _requires_all() and session.config.stash[left_out_key] and not exitstatus:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    for marker, count in sorted(config.stash[left_out_key].items()):
+        tests = "1 test needs" if count == 1 else f"{count} tests need"
+        need = NEEDS[marker]
+        terminalreporter.write_line(
+            f"left out: {tests} {need.program} (apt-get install {need.package})",
+            yellow=not _requires_all(),
+            red=_requires_all(),
+        )
+        if _requires_all():
+            terminalreporter.write_line(
+                "RELAY_REQUIRE_ALL is set: the run fails", red=True
+            )
+
+
+def _requires_all() -> bool:
+    return os.environ.get("RELAY_REQUIRE_ALL", "") not in ("", "0")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> EmbeddedPostgres | None:
+    """Return the server the tests run on, started; None for that of DATABASE_URL."""
+    return serve(settings.POSTGRES_ROOT)
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    django_db_modify_db_settings_parallel_suffix: None,
+    postgres: EmbeddedPostgres | None,
+) -> None:
+    """Start the database for the first test that asks for it, before Django connects."""
