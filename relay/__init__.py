@@ -21,6 +21,7 @@ from relay.exceptions import (
     WaitRefused,
 )
 from relay.retry import Backoff
+from relay.scheduler.registry import cron
 from relay.tasks import (
     JobHandle,
     JobRequest,
@@ -55,6 +56,7 @@ __all__ = [
     "WaitRefused",
     "aenqueue",
     "aenqueue_many",
+    "cron",
     "enqueue",
     "enqueue_many",
     "task",

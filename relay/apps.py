@@ -1,4 +1,4 @@
-"""The Django app: imports each app's tasks.py."""
+"""The Django app: imports each app's tasks.py and connects signal receivers."""
 
 from __future__ import annotations
 
@@ -17,4 +17,7 @@ class RelayConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from relay.scheduler.signals import install  # here: models are loaded now
+
+        install(self)
         autodiscover_modules("tasks")

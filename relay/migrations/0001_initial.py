@@ -432,8 +432,8 @@ class Migration(migrations.Migration):
                 ("queue", models.TextField(blank=True, null=True)),
                 ("priority", models.SmallIntegerField(blank=True, null=True)),
                 ("cron", models.TextField()),
-                ("seconds", models.BooleanField(db_default=False)),
-                ("timezone", models.TextField(db_default="UTC")),
+                ("seconds", models.BooleanField(db_default=False, default=False)),
+                ("timezone", models.TextField(db_default="UTC", default="UTC")),
                 (
                     "catch_up",
                     models.TextField(
@@ -443,17 +443,24 @@ class Migration(migrations.Migration):
                             ("all", "All"),
                         ],
                         db_default="latest",
+                        default="latest",
                     ),
                 ),
-                ("catch_up_window_ms", models.BigIntegerField(db_default=86400000)),
-                ("enabled", models.BooleanField(db_default=True)),
+                (
+                    "catch_up_window_ms",
+                    models.BigIntegerField(db_default=86400000, default=86400000),
+                ),
+                ("enabled", models.BooleanField(db_default=True, default=True)),
                 (
                     "source",
                     models.TextField(
                         choices=[("code", "Code"), ("database", "Database")],
                         db_default="database",
+                        default="database",
+                        editable=False,
                     ),
                 ),
+                ("retired_at", models.DateTimeField(editable=False, null=True)),
                 ("planned", models.TextField(editable=False, null=True)),
                 ("next_due_at", models.DateTimeField(editable=False, null=True)),
                 ("last_due_at", models.DateTimeField(editable=False, null=True)),

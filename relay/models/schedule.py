@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.functions import Now
 
@@ -33,6 +35,19 @@ class ScheduleSource(models.TextChoices):
     DATABASE = "database"
 
 
+_DEFINITION = {
+    "args",
+    "catch_up",
+    "catch_up_window_ms",
+    "cron",
+    "priority",
+    "queue",
+    "seconds",
+    "task",
+    "timezone",
+}
+
+
 class Schedule(models.Model):
     """One schedule: an expression in a zone, and the job it enqueues."""
 
@@ -43,14 +58,24 @@ class Schedule(models.Model):
     queue = models.TextField(null=True, blank=True)
     priority = models.SmallIntegerField(null=True, blank=True)
     cron = models.TextField()
-    seconds = models.BooleanField(db_default=False)
-    timezone = models.TextField(db_default="UTC")
-    catch_up = models.TextField(choices=CatchUp.choices, db_default=CatchUp.LATEST)
-    catch_up_window_ms = models.BigIntegerField(db_default=86_400_000)
-    enabled = models.BooleanField(db_default=True)
-    source = models.TextField(
-        choices=ScheduleSource.choices, db_default=ScheduleSource.DATABASE
+    # Six fields, the second first, instead of five.
+    seconds = models.BooleanField(default=False, db_default=False)
+    timezone = models.TextField(default="UTC", db_default="UTC")
+    catch_up = models.TextField(
+        choices=CatchUp.choices, default=CatchUp.LATEST, db_default=CatchUp.LATEST
     )
+    catch_up_window_ms = models.BigIntegerField(
+        default=86_400_000, db_default=86_400_000
+    )
+    enabled = models.BooleanField(default=True, db_default=True)
+    source = models.TextField(
+        choices=ScheduleSource.choices,
+        default=ScheduleSource.DATABASE,
+        db_default=ScheduleSource.DATABASE,
+        editable=False,
+    )
+    # When a sync disabled it because the code no longer declares it.
+    retired_at = models.DateTimeField(null=True, editable=False)
     # The definition that next_due_at was computed from: an edit, however it was
     # made, shows as a difference and plans the schedule anew from then on.
     planned = models.TextField(null=True, editable=False)
@@ -58,6 +83,11 @@ class Schedule(models.Model):
     last_due_at = models.DateTimeField(null=True, editable=False)
     last_error = models.TextField(null=True, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    # Set by relay.scheduler, which stands above this layer: the reason by field.
+    find_errors: ClassVar[Callable[[Schedule], Mapping[str, str]]] = staticmethod(
+        lambda schedule: {}
+    )
 
     class Meta:
         db_table = "relay_schedule"
@@ -71,6 +101,25 @@ class Schedule(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Save the row if its definition can be kept.
+
+        Raises:
+            ValidationError: it cannot; not raised where update_fields names nothing
+                of the definition, so that a broken schedule can still be disabled.
+        """
+        update_fields = kwargs.get("update_fields")
+        if update_fields is None or _DEFINITION & set(update_fields):
+            self.clean()
+        super().save(*args, **kwargs)
+
+    def clean(self) -> None:
+        """Refuse a definition that cannot be kept, with the reason by field."""
+        super().clean()
+        errors = type(self).find_errors(self)
+        if errors:
+            raise ValidationError(dict(errors))
 
 
 class OccurrenceState(models.TextChoices):

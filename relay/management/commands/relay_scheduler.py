@@ -1,0 +1,46 @@
+"""manage.py relay_scheduler: fire schedules; any number of processes may do so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections
+
+from relay.conf import get_settings
+from relay.scheduler.process import StopSignal, run
+from relay.scheduler.registry import sync_declared
+
+
+class Command(BaseCommand):
+    help = (
+        "Fire schedules until SIGTERM or SIGINT. Any number of schedulers may run: "
+        "each occurrence becomes one job."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--sync",
+            action="store_true",
+            help="bring the rows of schedules declared in code up to date, and end",
+        )
+        parser.add_argument(
+            "--database",
+            default=None,
+            metavar="ALIAS",
+            help="alias in DATABASES; RELAY['DATABASE'] unless given",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        alias = options["database"] or get_settings().database
+        if alias not in connections:
+            raise CommandError(f"--database {alias}: DATABASES has no such alias")
+        if options["sync"]:
+            counts = sync_declared(alias)
+            said = ", ".join(f"{n} {what}" for what, n in counts._asdict().items())
+            self.stdout.write(f"schedules declared in code: {said}")
+            return
+        with StopSignal() as stop:
+            self.stdout.write(f"firing the schedules of {alias}; Ctrl-C stops")
+            self.stdout.flush()
+            run(alias, stop)

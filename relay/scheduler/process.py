@@ -1,0 +1,140 @@
+"""The relay_scheduler process: one loop, one connection, any number of processes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from types import FrameType, TracebackType
+from typing import Any, Final, Protocol, Self
+
+import psycopg
+
+from relay.engine.connection import connect
+from relay.retry import Backoff
+from relay.scheduler.duty import ScheduleDuty
+
+__all__ = ["StopSignal", "run"]
+
+logger = logging.getLogger("relay.scheduler")
+
+# The database comes back to all schedulers at once: the jitter spreads them, and the
+# cap keeps the return below 5 s. Source: B11, docs/explanation/schedules.md.
+RECONNECT: Final = Backoff(base=timedelta(seconds=0.25), cap=timedelta(seconds=4))
+# An outage is reported this often.
+REPORT_SECONDS: Final = 60.0
+
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stop(Protocol):
+    """What ends the loop."""
+
+    @property
+    def is_set(self) -> bool: ...
+
+    def wait(self, seconds: float) -> None:
+        """Return after this long, or as soon as it is set."""
+
+
+class StopSignal:
+    """Is set by SIGTERM or SIGINT; a second one ends the process at once.
+
+    The handlers only set a flag, and the wake-up descriptor ends a wait: there is no
+    lock that a handler could find taken. They are installed by name, so that they
+    hold for process 1 too, which has no default ones.
+    """
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._fd_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        for number in _STOPPING:
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._fd_before)
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.is_set:
+            # Whatever was under way is one transaction that the server rolls back.
+            os._exit(0)
+        self.is_set = True
+
+    def wait(self, seconds: float) -> None:
+        """Return after this long, or as soon as a signal has come."""
+        if not self.is_set:
+            select.select([self._reader], [], [], seconds)
+
+
+def run(
+    alias: str,
+    stop: Stop,
+    *,
+    duty: ScheduleDuty | None = None,
+    connecting: Callable[[], psycopg.Connection[Any]] | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> None:
+    """Fire schedules until stop is set, across every outage of the database.
+
+    Args:
+        alias: key of settings.DATABASES.
+        duty, connecting, monotonic: for tests.
+    """
+    duty = duty or ScheduleDuty()
+    connection: psycopg.Connection[Any] | None = None
+    failures = 0
+    reported_at = float("-inf")
+    logger.info("scheduler started", extra={"database": alias})
+    while not stop.is_set:
+        try:
+            if connection is None:
+                connection = (
+                    connecting()
+                    if connecting is not None
+                    else connect(alias, role="duty", name="scheduler")
+                )
+            duty.tick(connection)
+        except Exception:  # an edge: the loop outlives whatever the database does
+            failures += 1
+            if monotonic() - reported_at >= REPORT_SECONDS:
+                reported_at = monotonic()
+                logger.warning(
+                    "schedules cannot be fired now; trying again",
+                    extra={"database": alias, "failures": failures},
+                    exc_info=True,
+                )
+            _close(connection)
+            connection = None
+            stop.wait(RECONNECT.delay(failures).total_seconds())
+        else:
+            if failures:
+                failures, reported_at = 0, float("-inf")
+                logger.info("scheduler resumed", extra={"database": alias})
+            stop.wait(duty.interval.total_seconds())
+    _close(connection)
+    logger.info("scheduler stopped", extra={"database": alias})
+
+
+def _close(connection: psycopg.Connection[Any] | None) -> None:
+    if connection is not None:
+        connection.close()
