@@ -1,0 +1,161 @@
+"""What a run is made of: processes, jobs and faults."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = [
+    "ENDINGS",
+    "FENCE",
+    "FIXED_SEED",
+    "KILL100",
+    "LEASE_SECONDS",
+    "SMOKE",
+    "Planned",
+    "Profile",
+    "plan",
+]
+
+LEASE_SECONDS: Final = 1.0
+FIXED_SEED: Final = 20261129
+
+# Children of a stopped worker go on this long before its keeper and parent, so that
+# what they finish late reaches the database. Source: F4.
+HEAD_START_SECONDS: Final = 0.3
+
+# How a job of each task must end, however often it was killed on the way.
+ENDINGS: Final = {
+    "chaos:nothing": "completed",
+    "chaos:nap": "completed",
+    "chaos:doze": "completed",
+    "chaos:stumble": "completed",
+    "chaos:refuse": "failed",
+    "chaos:doomed": "failed",
+    "chaos:tick": "completed",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """One kind of run.
+
+    Attributes:
+        workers: child processes of each worker, one entry per worker.
+        tasks: weights of the tasks that the producers enqueue.
+        longest_seconds: sleeping jobs last between shortest_seconds and this.
+        faults: how many of each kind strike, at random times within `seconds`.
+        stops: how long a SIGSTOP may last, in leases.
+        until_caught: end as soon as stale writes were seen (for mutants).
+    """
+
+    name: str
+    workers: tuple[int, ...]
+    concurrency: int = 4
+    schedulers: int = 2
+    producers: int = 2
+    jobs: int
+    seconds: float
+    tasks: Mapping[str, float]
+    shortest_seconds: float = 0.0
+    longest_seconds: float = 1.5
+    faults: Mapping[str, int]
+    stops: tuple[float, ...] = (0.5, 1.5, 5.0)
+    until_caught: bool = False
+
+
+_ALL_TASKS: Final = {
+    "nothing": 0.62,
+    "nap": 0.16,
+    "doze": 0.12,
+    "stumble": 0.06,
+    "refuse": 0.02,
+    "doomed": 0.02,
+}
+
+SMOKE: Final = Profile(
+    name="smoke",
+    workers=(2, 1, 2, 1, 2, 1),
+    jobs=3_000,
+    seconds=50,
+    tasks=_ALL_TASKS,
+    faults={
+        "parent": 18,
+        "child": 36,
+        "keeper": 15,
+        "scheduler": 12,
+        "stop": 27,
+        "term": 15,
+        "backend": 27,
+    },
+)
+
+KILL100: Final = Profile(
+    name="kill100",
+    workers=(2, 1, 2, 1, 2, 1),
+    jobs=10_000,
+    seconds=90,
+    tasks={**_ALL_TASKS, "nothing": 3.0},
+    faults={"child": 40, "keeper": 20, "parent": 25, "scheduler": 15},
+)
+
+# Long jobs that end while their worker is stopped and run elsewhere meanwhile.
+FENCE: Final = Profile(
+    name="fence",
+    workers=(1, 1, 1, 1),
+    # Half of the slots stay free: what is taken must start elsewhere at once.
+    concurrency=12,
+    schedulers=0,
+    jobs=320,
+    seconds=40,
+    tasks={"nap": 0.7, "doze": 0.3},
+    shortest_seconds=1.2,
+    longest_seconds=2.6,
+    faults={"stop": 32},
+    stops=(1.6, 1.9, 2.2),
+    until_caught=True,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """One fault of the stream.
+
+    Attributes:
+        at_seconds: when it strikes, counted from the start of the faults.
+        slot: which worker or scheduler is struck, if that one can be just then.
+        dice: decides what is left to chance, such as which child; 0 <= dice < 1.
+        leases: how long a stop lasts.
+    """
+
+    at_seconds: float
+    kind: str
+    slot: int
+    dice: float
+    leases: float
+
+
+def plan(profile: Profile, seeds: tuple[int, ...]) -> list[Planned]:
+    """Return the faults of a run; each seed decides its own stretch of the time."""
+    kinds = [kind for kind, count in profile.faults.items() for _ in range(count)]
+    random.Random(0).shuffle(kinds)
+    share = profile.seconds / len(seeds)
+    stream: list[Planned] = []
+    for index, seed in enumerate(seeds):
+        rng = random.Random(seed)
+        own = kinds[index :: len(seeds)]
+        rng.shuffle(own)
+        times = sorted(rng.uniform(0, share) for _ in own)
+        stream += [
+            Planned(
+                at_seconds=index * share + at,
+                kind=kind,
+                slot=rng.randrange(len(profile.workers)),
+                dice=rng.random(),
+                leases=rng.choice(profile.stops),
+            )
+            for at, kind in zip(times, own, strict=True)
+        ]
+    return stream
