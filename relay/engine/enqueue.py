@@ -113,6 +113,7 @@ COPY relay_job (
 """
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_NO_DELAY: Final = timedelta(0)
 
 
 def _statement(job: NewJob) -> tuple[str, dict[str, Any]]:
@@ -128,7 +129,7 @@ def _statement(job: NewJob) -> tuple[str, dict[str, Any]]:
         return INSERT_READY, values
     values |= {
         "run_at": job.run_at,
-        "run_in": job.run_in,
+        "run_in": None if job.run_in is None else max(job.run_in, _NO_DELAY),
         "timeout_ms": _milliseconds(job.timeout),
         "deadline": job.deadline,
         "meta": job.meta,
@@ -215,7 +216,7 @@ def insert_many(jobs: Sequence[NewJob], *, using: str) -> None:
 def _due(job: NewJob, now: datetime) -> datetime:
     if job.run_at is not None:
         return job.run_at
-    return now if job.run_in is None else now + max(job.run_in, timedelta(0))
+    return now if job.run_in is None else now + max(job.run_in, _NO_DELAY)
 
 
 def _ready_row(job: NewJob) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 
 import psycopg
-from django.db import DatabaseError, connections, transaction
+from django.db import Error, connections, transaction
 
 from relay.conf import check_queue_name, get_settings
 from relay.engine.connection import connect
@@ -39,9 +39,9 @@ CHANNEL: Final = "relay_wakeup"
 # Source: docs/explanation/wakeups.md, "Debounce". What one process sends per queue is
 # one wake-up per window, however many jobs it enqueues.
 WINDOW_SECONDS: Final = 0.05
-# A burst's connection is kept this long after its last wake-up, so that an idle
-# process holds none.
-IDLE_SECONDS: Final = 0.5
+# The connection of a burst is kept this long after its last wake-up: an idle process
+# holds none, and a test database can be dropped.
+IDLE_SECONDS: Final = 0.1
 # A broken connection is reported this often.
 REPORT_SECONDS: Final = 60.0
 # Queues whose last wake-up is remembered, before those out of the window are dropped.
@@ -152,7 +152,7 @@ class _Sender:
         try:
             with connections[using].cursor() as cursor:
                 cursor.execute(NOTIFY, {"payload": payload(queue, priority, ready_seq)})
-        except DatabaseError:
+        except Error:
             # The caller's connection broke after its commit: the thread has its own.
             with self._ready:
                 self._gather(using, queue, priority, ready_seq)
