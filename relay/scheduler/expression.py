@@ -330,13 +330,17 @@ def _expand_hash(
 
 def _read_dates(day: str, month: str, weekday: str, *, hash_id: str) -> str:
     months = _expand(month, _MONTH, hash_id)
-    return " ".join(
-        (
-            _read_days(day, hash_id),
-            "*" if len(months) == _MONTH.size else ",".join(map(str, months)),
-            _read_weekdays(weekday, hash_id),
+    days = _read_days(day, hash_id)
+    weekdays = _read_weekdays(weekday, hash_id)
+    # croniter leaves one of the two out without a word.
+    has_word = "W" in days or "#" in weekdays or "L" in weekdays
+    if has_word and "*" not in (days, weekdays):
+        raise ScheduleError(
+            f"{day!r} and {weekday!r}: a numbered weekday (MON#2, L5) or a nearest one "
+            "(15W) cannot be joined with the other day field: use two schedules"
         )
-    )
+    plain = "*" if len(months) == _MONTH.size else ",".join(map(str, months))
+    return f"{days} {plain} {weekdays}"
 
 
 def _read_days(text: str, hash_id: str) -> str:
