@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relay.context import CurrentJob, current_job
 from relay.exceptions import (
     ArgumentError,
     DecodeError,
@@ -36,6 +37,7 @@ from relay.tasks import (
 __all__ = [
     "ArgumentError",
     "Backoff",
+    "CurrentJob",
     "DecodeError",
     "EncodeError",
     "JobHandle",
@@ -57,6 +59,7 @@ __all__ = [
     "aenqueue",
     "aenqueue_many",
     "cron",
+    "current_job",
     "enqueue",
     "enqueue_many",
     "task",

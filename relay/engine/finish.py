@@ -14,13 +14,20 @@ import psycopg
 from relay.engine.connection import EngineConnection
 
 __all__ = [
+    "LONGEST",
     "Completed",
     "Outcome",
     "Settled",
+    "is_bad_row",
     "read_finished",
     "send_completed",
     "send_settled",
 ]
+
+# The longest delay or retention that is added to a time: what goes further is past
+# what relay_job_times_finite, Python and timestamptz can hold.
+LONGEST: Final = timedelta(days=36_525)
+_LONGEST_SECONDS: Final = LONGEST.total_seconds()
 
 # The fence is hidden from the planner in one CASE: seen, it draws the plan to the held
 # index and compares all pairs. One document: an array of JSON texts is escaped element
@@ -61,9 +68,10 @@ SELECT id FROM gone
 """
 
 # retry: charged, due again after the delay. hand_back: not charged, due again after
-# the delay, failed once the first hand-back is older than the limit. release: not
-# charged, ready again at once. fail: final. Each leaves its attempt or history row in
-# the same statement.
+# the delay, failed once the first hand-back since the task last ran is older than the
+# limit. snooze: not charged, due again after the delay. release: not charged, ready
+# again at once. fail: final. Each leaves its attempt or history row in the same
+# statement.
 SETTLE: Final = """
 WITH done AS MATERIALIZED (
     SELECT outcome.*, CASE
@@ -71,6 +79,10 @@ WITH done AS MATERIALIZED (
             SELECT FROM relay_history AS earlier
             WHERE earlier.job_id = outcome.id AND earlier.event = 'hand_back'
               AND earlier.at < clock_timestamp() - %(hand_back_limit)s::interval
+              AND NOT EXISTS (
+                SELECT FROM relay_history AS ran
+                WHERE ran.job_id = outcome.id AND ran.at > earlier.at
+                  AND ran.event IN ('retry', 'snooze', 'crash'))
         ) THEN 'fail' ELSE outcome.verb END AS act
     FROM jsonb_to_recordset(%(outcomes)s::jsonb) AS outcome(
         id uuid, attempt int, verb text, delay_s float8, charge int, keep_s float8,
@@ -81,7 +93,7 @@ WITH done AS MATERIALIZED (
                 ELSE 'retrying' END,
         ready_seq = CASE done.act WHEN 'release' THEN nextval('relay_ready_seq')
                     ELSE job.ready_seq END,
-        run_at = CASE WHEN done.act IN ('retry', 'hand_back')
+        run_at = CASE WHEN done.act IN ('retry', 'hand_back', 'snooze')
                  THEN clock_timestamp() + make_interval(secs => done.delay_s)
                  ELSE job.run_at END,
         worker_id = CASE done.act WHEN 'fail' THEN job.worker_id END,
@@ -116,7 +128,7 @@ WITH done AS MATERIALIZED (
 SELECT id FROM moved
 """
 
-Verb = Literal["retry", "fail", "hand_back", "release"]
+Verb = Literal["retry", "fail", "hand_back", "snooze", "release"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +176,8 @@ def send_completed(
 ) -> list[Any]:
     """Send what ended well; read_finished() takes the answers.
 
-    Writes only rows that are running under this worker and the result's attempt.
+    Writes only rows that are running under this worker and the result's attempt, in
+    the order of their ids: lease.settle_dead_child() locks in the same order.
 
     Transaction: that of the enclosing EngineConnection.block(), or its own.
 
@@ -177,12 +190,12 @@ def send_completed(
         if done.keep_seconds == 0:
             deleted.append(f'["{done.id}",{done.attempt}]')
         else:
-            keep = "null" if done.keep_seconds is None else repr(done.keep_seconds)
+            keep = json.dumps(_capped(done.keep_seconds))
             kept.append(f'["{done.id}",{done.attempt},{done.result},{keep}]')
     return [
         connection.execute(
             statement,
-            {"results": f"[{','.join(items)}]", "worker_id": worker_id},
+            {"results": f"[{','.join(sorted(items))}]", "worker_id": worker_id},
             prepare=connection.prepares,
         )
         for statement, items in ((COMPLETE, kept), (COMPLETE_AND_DELETE, deleted))
@@ -200,10 +213,11 @@ def send_settled(
     """Send what ended otherwise; read_finished() takes the answers.
 
     Writes only rows that are running under this worker and the outcome's attempt,
-    and their attempt and history rows with them.
+    in the order of their ids, and their attempt and history rows with them.
 
     Args:
-        hand_back_limit: a job first handed back longer ago than this fails instead.
+        hand_back_limit: a job handed back that long, with nothing run between, fails
+            instead.
 
     Transaction: that of the enclosing EngineConnection.block(), or its own.
     """
@@ -215,14 +229,14 @@ def send_settled(
                 "id": str(outcome.id),
                 "attempt": outcome.attempt,
                 "verb": outcome.verb,
-                "delay_s": outcome.delay_seconds,
+                "delay_s": _capped(outcome.delay_seconds),
                 "charge": int(outcome.is_charged),
-                "keep_s": outcome.keep_seconds,
+                "keep_s": _capped(outcome.keep_seconds),
                 "error_class": outcome.error_class,
                 "error_message": outcome.error_message,
                 "traceback": outcome.traceback,
             }
-            for outcome in outcomes
+            for outcome in sorted(outcomes, key=lambda outcome: outcome.id)
         ]
     )
     return [
@@ -249,5 +263,15 @@ def read_finished(cursors: Iterable[Any]) -> set[UUID]:
 
 
 def is_bad_row(error: psycopg.Error) -> bool:
-    """Tell whether error blames the data of some row rather than the database."""
-    return isinstance(error, psycopg.DataError | psycopg.IntegrityError)
+    """Tell whether error blames the data of some row rather than the database.
+
+    Class 54 is a document or value larger or deeper than PostgreSQL takes; psycopg
+    has it among the operational errors.
+    """
+    return isinstance(error, psycopg.DataError | psycopg.IntegrityError) or (
+        error.sqlstate is not None and error.sqlstate.startswith("54")
+    )
+
+
+def _capped(seconds: float | None) -> float | None:
+    return None if seconds is None else min(seconds, _LONGEST_SECONDS)

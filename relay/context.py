@@ -1,0 +1,57 @@
+"""What a handler can learn of the job it is running."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from uuid import UUID
+
+from relay.exceptions import RelayError
+
+__all__ = ["CurrentJob", "current_job"]
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentJob:
+    """The job that a handler is running.
+
+    Attributes:
+        id: the job's.
+        task: the name of its task.
+        queue: the queue it was claimed from.
+        attempt: which start of the job this is, from 1; it never goes back.
+        failures: earlier attempts that raised.
+        max_retries: how many failures are forgiven.
+        worker_id: the worker that holds it; with attempt, the token of every write.
+    """
+
+    id: UUID
+    task: str
+    queue: str
+    attempt: int
+    failures: int
+    max_retries: int
+    worker_id: UUID
+
+
+_current: ContextVar[CurrentJob] = ContextVar("relay_current_job")
+
+
+def current_job() -> CurrentJob:
+    """Return the job that the calling handler is running.
+
+    Raises:
+        RelayError: no job is running here.
+    """
+    try:
+        return _current.get()
+    except LookupError:
+        raise RelayError(
+            "no job is running here: call current_job() from a handler, in the thread "
+            "or coroutine that relay started it in"
+        ) from None
+
+
+def enter(job: CurrentJob) -> None:
+    """Make job the current one for the rest of this context. For the executor only."""
+    _current.set(job)

@@ -1,0 +1,155 @@
+"""manage.py relay_worker: run jobs until told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections
+
+from relay.conf import check_queue_name, get_settings
+from relay.models import Queue
+from relay.tasks import known_queues
+from relay.worker.loop import LoopOptions
+from relay.worker.parent import Parent
+
+LARGEST_WEIGHT = 1_000
+
+
+class Command(BaseCommand):
+    """Arguments and wiring; relay.worker has the logic."""
+
+    help = "Run jobs. SIGTERM drains; a second signal stops at once."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        relay = get_settings()
+        parser.add_argument(
+            "-q",
+            "--queues",
+            type=_queues,
+            metavar="NAME[:WEIGHT],…",
+            help="queues to serve, each claimed first as often as its weight says "
+            "(default: every known queue)",
+        )
+        parser.add_argument(
+            "--strict",
+            action="store_true",
+            help="always look at the queues in the order given, whatever their weights",
+        )
+        parser.add_argument(
+            "-c",
+            "--concurrency",
+            type=_positive,
+            default=relay.concurrency,
+            help="jobs that each child runs at once (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--processes",
+            type=_positive,
+            default=1,
+            help="child processes (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--grace",
+            type=_seconds,
+            default=relay.grace,
+            metavar="SECONDS",
+            help="how long running jobs may go on after SIGTERM "
+            f"(default: {relay.grace.total_seconds():g})",
+        )
+        parser.add_argument("--name", help="label of this worker (default: host-pid)")
+        parser.add_argument(
+            "--max-jobs",
+            type=_positive,
+            metavar="N",
+            help="replace a child after N jobs",
+        )
+        parser.add_argument(
+            "--max-memory",
+            type=_positive,
+            metavar="MIB",
+            help="replace a child whose resident memory is larger",
+        )
+        parser.add_argument(
+            "--reload",
+            action="store_true",
+            help="for development: restart when the code changes",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["reload"]:
+            from relay.worker.reload import run_with_reload  # only development needs it
+
+            sys.exit(run_with_reload())
+        queues = self._checked(options["queues"])
+        memory = options["max_memory"]
+        parent = Parent(
+            LoopOptions(
+                queues=queues,
+                is_strict=options["strict"],
+                concurrency=options["concurrency"],
+                max_jobs=options["max_jobs"],
+                max_memory_bytes=None if memory is None else memory * 1024 * 1024,
+            ),
+            processes=options["processes"],
+            grace=options["grace"],
+            name=options["name"],
+        )
+        sys.exit(parent.run())
+
+    def _checked(self, asked: dict[str, int] | None) -> dict[str, int]:
+        """Return the queues to serve; refuse a name that nobody knows."""
+        alias = get_settings().database
+        rows = dict(Queue.objects.using(alias).values_list("name", "weight"))
+        connections[alias].close()
+        known = known_queues() | set(rows)
+        if asked is None:
+            return {name: max(1, rows.get(name, 1)) for name in sorted(known)}
+        for name in asked:
+            if name not in known:
+                raise CommandError(
+                    f"unknown queue {name!r}: name it in RELAY['QUEUES'] or in a task; "
+                    f"known: {', '.join(sorted(known))}"
+                )
+        return asked
+
+
+def _queues(text: str) -> dict[str, int]:
+    queues: dict[str, int] = {}
+    for item in text.split(","):
+        name, colon, weight = item.strip().rpartition(":")
+        if not (colon and weight.isascii() and weight.isdigit()):
+            name, weight = item.strip(), "1"
+        try:
+            check_queue_name(name)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        if not 1 <= int(weight) <= LARGEST_WEIGHT:
+            raise argparse.ArgumentTypeError(
+                f"weight {weight} of queue {name!r} is not in 1..{LARGEST_WEIGHT}"
+            )
+        if name in queues:
+            raise argparse.ArgumentTypeError(f"queue {name!r} is named twice")
+        queues[name] = int(weight)
+    return queues
+
+
+def _positive(text: str) -> int:
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= 1_000_000:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 1000000")
+
+
+def _seconds(text: str) -> timedelta:
+    try:
+        seconds = float(text)
+        if 0 <= seconds <= 86_400:
+            return timedelta(seconds=seconds)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is no number of seconds from 0 to 86400"
+    )

@@ -1,0 +1,265 @@
+"""One attempt, as a pipeline that ends in exactly one outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from contextvars import copy_context
+from datetime import timedelta
+from functools import partial
+from types import TracebackType
+from typing import Any, Final
+from uuid import UUID
+
+from asgiref.sync import ThreadSensitiveContext
+from django.db import connections, reset_queries
+
+from relay import context
+from relay.codec import clean_text, decode_arguments, encode_result
+from relay.conf import get_settings
+from relay.engine.claim import ClaimedJob
+from relay.engine.connection import is_outage
+from relay.engine.finish import Completed, Outcome, Settled
+from relay.exceptions import Retry, SkipRetry, UnknownTask
+from relay.retry import Backoff
+from relay.tasks import Default, Task, get_task
+
+__all__ = ["Executor"]
+
+logger = logging.getLogger("relay.worker")
+
+# A job that no process here can run, or whose database is away, comes back soon at
+# first and rarely later. Source: docs/explanation/delivery.md, "Handed back".
+_UNKNOWN_TASK: Final = Backoff(base=timedelta(seconds=5), cap=timedelta(minutes=5))
+_OUTAGE: Final = Backoff(base=timedelta(seconds=2), cap=timedelta(minutes=1))
+
+_MESSAGE_LIMIT: Final = 2_000
+_TRACEBACK_LIMIT: Final = 32_000
+
+
+class Executor:
+    """Runs one attempt at a time in the thread or coroutine that calls it.
+
+    A handler sees a fresh context: nothing it activates (language, time zone, context
+    variables) reaches the next job. Its database connections are cleaned before and
+    after, as Django does around a request. No error leaves run() or run_async().
+    """
+
+    def __init__(self, worker_id: UUID) -> None:
+        self._worker_id = worker_id
+        self._settings = get_settings()
+
+    def is_async(self, job: ClaimedJob) -> bool:
+        """Tell whether the job's handler is a coroutine function."""
+        task = _find(job)
+        return task is not None and task.is_async
+
+    def run(self, job: ClaimedJob) -> Outcome:
+        """Run a handler in this thread."""
+        return copy_context().run(self._run, job)
+
+    def _run(self, job: ClaimedJob) -> Outcome:
+        begun_at = time.monotonic()
+        task = _find(job)
+        if task is None:
+            outcome = self._unknown(job)
+        else:
+            try:
+                self._enter(job)
+                clean_connections()
+                args, kwargs = decode_arguments(job.args)
+                value = task.function(*args, **kwargs)
+            except BaseException as error:  # an edge: whatever a handler raises ends it
+                outcome = self._failed(job, task, error)
+            else:
+                outcome = self._completed(job, task, value)
+            finally:
+                clean_connections()
+        self._log(job, outcome, begun_at)
+        return outcome
+
+    async def run_async(self, job: ClaimedJob) -> Outcome:
+        """Run a coroutine handler as part of this task, in the task's own context."""
+        begun_at = time.monotonic()
+        task = _find(job)
+        if task is None:
+            outcome = self._unknown(job)
+        else:
+            try:
+                self._enter(job)
+                args, kwargs = decode_arguments(job.args)
+                # What the handler hands to sync_to_async gets a thread of its own.
+                async with ThreadSensitiveContext():
+                    value = await task.function(*args, **kwargs)
+            except BaseException as error:  # an edge: whatever a handler raises ends it
+                outcome = self._failed(job, task, error)
+            else:
+                outcome = self._completed(job, task, value)
+        self._log(job, outcome, begun_at)
+        return outcome
+
+    def _enter(self, job: ClaimedJob) -> None:
+        context.enter(
+            context.CurrentJob(
+                job.id,
+                job.task,
+                job.queue,
+                job.attempt,
+                job.failures,
+                job.max_retries,
+                self._worker_id,
+            )
+        )
+
+    def _completed(
+        self, job: ClaimedJob, task: Task[..., Any], value: object
+    ) -> Outcome:
+        result, note = encode_result(value)
+        if note is not None:
+            logger.warning(
+                "result not stored as returned",
+                extra={"job_id": str(job.id), "task": job.task, "reason": note},
+            )
+        keep = (
+            self._settings.retention_completed
+            if isinstance(task.retention, Default)
+            else task.retention
+        )
+        return Completed(job.id, job.attempt, result, _seconds(keep))
+
+    def _unknown(self, job: ClaimedJob) -> Outcome:
+        return Settled(
+            id=job.id,
+            attempt=job.attempt,
+            verb="hand_back",
+            delay_seconds=_UNKNOWN_TASK.delay(job.attempt).total_seconds(),
+            keep_seconds=_seconds(self._settings.retention_failed),
+            error_class=UnknownTask.__name__,
+            error_message=f"no task named {job.task!r} is registered in this worker",
+        )
+
+    def _failed(
+        self, job: ClaimedJob, task: Task[..., Any], error: BaseException
+    ) -> Outcome:
+        settle = partial(
+            Settled,
+            id=job.id,
+            attempt=job.attempt,
+            error_class=clean_text(type(error).__name__, limit=200),
+            error_message=clean_text(_message(error), limit=_MESSAGE_LIMIT),
+            keep_seconds=_seconds(self._settings.retention_failed),
+        )
+        if is_outage(error):
+            delay = _OUTAGE.delay(job.attempt)
+            return settle(verb="hand_back", delay_seconds=delay.total_seconds())
+        if isinstance(error, asyncio.CancelledError):
+            return settle(verb="release")
+        settle = partial(
+            settle,
+            is_charged=True,
+            traceback=clean_text(_formatted(error), limit=_TRACEBACK_LIMIT),
+        )
+        failures = job.failures + 1
+        if isinstance(error, SkipRetry) or failures > job.max_retries:
+            return settle(verb="fail")
+        if isinstance(error, Retry) and error.after is not None:
+            delay = error.after
+        else:
+            delay = (task.backoff or self._settings.backoff).delay(failures)
+        return settle(verb="retry", delay_seconds=delay.total_seconds())
+
+    def _log(self, job: ClaimedJob, outcome: Outcome, begun_at: float) -> None:
+        if isinstance(outcome, Completed):
+            if logger.isEnabledFor(logging.INFO):
+                logger.info(
+                    "job completed",
+                    extra=_fields(job, "job.completed", begun_at),
+                )
+            return
+        level, message, event = _ENDINGS[outcome.verb]
+        if logger.isEnabledFor(level):
+            logger.log(
+                level,
+                message,
+                extra={
+                    **_fields(job, event, begun_at),
+                    "error_class": outcome.error_class,
+                    "error": outcome.error_message,
+                    "delay_s": outcome.delay_seconds,
+                },
+            )
+
+
+_ENDINGS: Final = {
+    "retry": (logging.WARNING, "job failed and will run again", "job.retrying"),
+    "fail": (logging.ERROR, "job failed", "job.failed"),
+    "hand_back": (logging.WARNING, "job handed back", "job.handed_back"),
+    "release": (logging.INFO, "job released", "job.released"),
+    "snooze": (logging.INFO, "job put off", "job.snoozed"),
+}
+
+
+def _find(job: ClaimedJob) -> Task[..., Any] | None:
+    try:
+        return get_task(job.task)
+    except UnknownTask:
+        return None
+
+
+def _seconds(keep: timedelta | None) -> float | None:
+    return None if keep is None else keep.total_seconds()
+
+
+def _fields(job: ClaimedJob, event: str, begun_at: float) -> dict[str, Any]:
+    return {
+        "event": event,
+        "job_id": str(job.id),
+        "task": job.task,
+        "queue": job.queue,
+        "attempt": job.attempt,
+        "failures": job.failures,
+        "max_retries": job.max_retries,
+        "duration_s": time.monotonic() - begun_at,
+    }
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return f"{type(error).__name__} (its message cannot be shown)"
+
+
+def _formatted(error: BaseException) -> str:
+    """Return the traceback from the handler's own frames down, without locals."""
+    frames: TracebackType | None = error.__traceback__
+    if frames is not None and frames.tb_next is not None:
+        frames = frames.tb_next
+    try:
+        return "".join(traceback.format_exception(type(error), error, frames))
+    except Exception:
+        return f"{type(error).__name__}: {_message(error)}"
+
+
+def clean_connections() -> None:
+    """Close what a job left unusable; forget its queries.
+
+    Django closes a connection here that is obsolete, and checks one that is not on
+    its next use. One left inside a transaction is closed: the next job must neither
+    join it nor wait for it.
+    """
+    reset_queries()
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is not None and (
+            connection.in_atomic_block or not connection.get_autocommit()
+        ):
+            logger.warning(
+                "a job left a transaction open: rolled back",
+                extra={"event": "job.open_transaction", "database": connection.alias},
+            )
+            connection.close()
+            del connections[connection.alias]
+        else:
+            connection.close_if_unusable_or_obsolete()

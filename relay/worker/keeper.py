@@ -1,0 +1,409 @@
+"""The keeper: leases, LISTEN and duties of one worker. It runs no user code.
+
+So neither a handler that holds the interpreter's lock nor a frozen event loop can
+cost a lease.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import select
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import psycopg
+
+from relay.conf import get_settings
+from relay.engine import lease
+from relay.engine.connection import EngineConnection, connect
+from relay.engine.wakeup import CHANNEL, parse
+from relay.scheduler.duty import ScheduleDuty
+from relay.worker.duties import Duty, Promote, Prune, Reap, wake
+from relay.worker.messages import Channel
+from relay.worker.shared import SharedState
+
+__all__ = ["Keeper", "KeeperOptions"]
+
+logger = logging.getLogger("relay.worker")
+
+# Of the lease, so that two missed renewals survive. Source: docs/explanation/leases.md.
+RENEW_FRACTION: Final = 1 / 3
+FIRST_BACKOFF_SECONDS: Final = 0.05
+LONGEST_BACKOFF_SECONDS: Final = 1.0
+LONGEST_DUTY_BACKOFF_SECONDS: Final = 60.0
+REPORT_SECONDS: Final = 60.0
+# How long the keeper goes on trying to hand jobs back once everybody else is gone.
+STOP_SECONDS: Final = 4.0
+# A wake-up datagram stays well below every system's limit.
+_LARGEST_WAKEUP_BYTES: Final = 32_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeeperOptions:
+    """What the keeper says of its children in their rows."""
+
+    name: str
+    supervisor: UUID
+    queues: Sequence[str]
+    concurrency: int
+    version: str
+
+
+@dataclass(slots=True)
+class _Child:
+    worker_id: UUID
+    pid: int
+    is_registered: bool = False
+
+
+@dataclass(slots=True)
+class _Timer:
+    duty: Duty
+    due_at: float = 0.0
+    failures: int = 0
+
+
+class Keeper:
+    """Keeps a worker's children registered and alive in the database's eyes.
+
+    Args:
+        shared: memory shared with parent and children; survives this process.
+        parent: messages to and from the parent.
+        children: one datagram socket a child, to wake it.
+        parent_pipe: a pipe that ends when the parent dies.
+    """
+
+    def __init__(
+        self,
+        options: KeeperOptions,
+        shared: SharedState,
+        parent: Channel,
+        children: Sequence[socket.socket],
+        parent_pipe: int,
+    ) -> None:
+        self._options = options
+        self._settings = get_settings()
+        self._lease = self._settings.lease
+        self._shared = shared
+        self._parent = parent
+        self._sockets = children
+        self._parent_pipe = parent_pipe
+        self._children: dict[int, _Child] = {}
+        self._dead: dict[UUID, lease.DeadChild] = {}
+        self._connection: EngineConnection | None = None
+        self._sound_since = 0.0
+        self._connect_at = 0.0
+        self._backoff_seconds = FIRST_BACKOFF_SECONDS
+        self._reported_at = float("-inf")
+        self._listener: EngineConnection | None = None
+        self._listen_at = 0.0
+        self._is_listening = (
+            self._settings.notify and not self._settings.transaction_pooler
+        )
+        self._was_listening = False
+        self._renew_at = 0.0
+        self._is_draining = False
+        self._is_drain_told = False
+        self._stop_by: float | None = None
+        self._timers = [_Timer(duty) for duty in self._duties()]
+
+    def _duties(self) -> list[Duty]:
+        duties: list[Duty] = [Promote(), Reap(self._is_sound), Prune()]
+        if self._settings.schedule_in_workers:
+            duties.append(ScheduleDuty())
+        return duties
+
+    def _is_sound(self) -> bool:
+        return (
+            self._connection is not None
+            and time.monotonic() - self._sound_since >= self._lease.total_seconds()
+        )
+
+    # --- the loop --------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Run until the parent says stop; return the exit code.
+
+        1 says that jobs were left to their leases because the database was away.
+        """
+        while True:
+            self._work()
+            if self._stop_by is not None:
+                if not self._dead:
+                    return 0
+                if time.monotonic() > self._stop_by:
+                    return 1
+            self._wait()
+
+    def _work(self) -> None:
+        if time.monotonic() < self._connect_at:
+            return
+        try:
+            connection = self._connected()
+            self._settle(connection)
+            self._register(connection)
+            self._renew(connection)
+            self._tell_drain(connection)
+        except psycopg.Error as error:
+            self._lose_connection(error)
+            return
+        self._backoff_seconds = FIRST_BACKOFF_SECONDS
+        for timer in self._timers:
+            # A duty may take its time: renewals come first.
+            if time.monotonic() >= self._renew_at or not self._run_duty(timer):
+                return
+
+    def _run_duty(self, timer: _Timer) -> bool:
+        """Run a duty if it is due; False if it cost the connection."""
+        now = time.monotonic()
+        if now < timer.due_at or self._connection is None:
+            return True
+        name = type(timer.duty).__name__
+        try:
+            timer.duty.tick(self._connection)
+        except psycopg.OperationalError as error:
+            self._lose_connection(error)
+            return False
+        except Exception:  # an edge: one failing duty must not stop the others
+            timer.failures += 1
+            logger.exception(
+                "duty failed", extra={"event": "duty.failed", "duty": name}
+            )
+            if self._connection.closed or self._connection.info.transaction_status:
+                self._lose_connection(psycopg.OperationalError(f"left by {name}"))
+        else:
+            timer.failures = 0
+        seconds = timer.duty.interval.total_seconds() * 2.0**timer.failures
+        timer.due_at = now + min(
+            seconds,
+            max(LONGEST_DUTY_BACKOFF_SECONDS, timer.duty.interval.total_seconds()),
+        ) * random.uniform(0.9, 1.1)  # noqa: S311 - only spreads load
+        return True
+
+    def _wait(self) -> None:
+        now = time.monotonic()
+        until = [
+            self._renew_at,
+            *(timer.due_at for timer in self._timers),
+        ]
+        if self._stop_by is not None:
+            until.append(self._stop_by)
+        first = max(min(until), self._connect_at)
+        self._listen(now)
+        readers: list[Any] = [self._parent, self._parent_pipe]
+        if self._listener is not None:
+            readers.append(self._listener)
+        elif self._is_listening:
+            first = min(first, self._listen_at)
+        ready, _, _ = select.select(readers, [], [], min(1.0, max(0.0, first - now)))
+        if self._parent_pipe in ready:
+            os._exit(1)  # the parent is gone, and with it the children
+        if self._parent in ready:
+            for message in self._parent.receive():
+                self._take_in(message)
+        self._parent.flush()
+        if self._listener is not None and self._listener in ready:
+            self._read_notifications(self._listener)
+
+    # --- the parent's messages -------------------------------------------------------
+
+    def _take_in(self, message: dict[str, Any]) -> None:
+        kind = message["kind"]
+        if kind == "child":
+            worker_id = UUID(message["worker"])
+            index = message["index"]
+            known = self._children.get(index)
+            if known is None or known.worker_id != worker_id:
+                self._children[index] = _Child(worker_id, message["pid"])
+        elif kind == "dead":
+            worker_id = UUID(message["worker"])
+            for index, child in list(self._children.items()):
+                if child.worker_id == worker_id:
+                    del self._children[index]
+            delays = [
+                self._settings.backoff.delay(crashes).total_seconds()
+                for crashes in range(self._settings.crash_limit)
+            ]
+            self._dead[worker_id] = lease.DeadChild(
+                worker_id=worker_id,
+                started=[
+                    (UUID(job_id), attempt, delays)
+                    for job_id, attempt in message["started"]
+                ],
+                is_charged=message["is_charged"],
+                reason=message["reason"],
+            )
+        elif kind == "drain":
+            self._is_draining = True
+        elif kind == "stop":
+            self._stop_by = time.monotonic() + STOP_SECONDS
+
+    # --- what the keeper is for ------------------------------------------------------
+
+    def _settle(self, connection: EngineConnection) -> None:
+        """Give back what dead children held, without waiting for their leases."""
+        for worker_id, child in list(self._dead.items()):
+            count, ready = lease.settle_dead_child(
+                connection,
+                child,
+                crash_limit=self._settings.crash_limit,
+                keep=self._settings.retention_failed,
+            )
+            lease.set_state(connection, [worker_id], "stopped")
+            wake(connection, ready)
+            del self._dead[worker_id]
+            self._parent.send(kind="settled", worker=str(worker_id))
+            if count:
+                logger.warning(
+                    "jobs of a dead child handed back",
+                    extra={
+                        "event": "worker.killed",
+                        "worker_id": str(worker_id),
+                        "jobs": count,
+                        "reason": child.reason,
+                    },
+                )
+
+    def _register(self, connection: EngineConnection) -> None:
+        """Write the rows of new children; only then do they claim."""
+        for index, child in self._children.items():
+            if child.is_registered:
+                continue
+            table = self._shared.tables[index]
+            if table.worker_id != child.worker_id:
+                continue  # it is dead already; the parent's message is on its way
+            sent_at = time.monotonic()
+            options = self._options
+            lease.register(
+                connection,
+                lease.WorkerRow(
+                    id=child.worker_id,
+                    name=f"{options.name}-{index + 1}",
+                    supervisor=options.supervisor,
+                    host=socket.gethostname(),
+                    pid=child.pid,
+                    queues=options.queues,
+                    concurrency=options.concurrency,
+                    version=options.version,
+                ),
+                lease=self._lease,
+            )
+            if not any(other.is_registered for other in self._children.values()):
+                self._shared.lease_safe_until = sent_at + self._lease.total_seconds()
+                self._renew_at = sent_at + self._renew_seconds()
+            child.is_registered = True
+            table.mark_registered()
+            self._nudge(b"")
+
+    def _renew_seconds(self) -> float:
+        return self._lease.total_seconds() * RENEW_FRACTION
+
+    def _renew(self, connection: EngineConnection) -> None:
+        """Renew all leases in one statement; report those that are lost."""
+        sent_at = time.monotonic()
+        if sent_at < self._renew_at:
+            return
+        registered = {
+            child.worker_id: index
+            for index, child in self._children.items()
+            if child.is_registered
+        }
+        if registered:
+            alive = lease.renew(connection, registered, lease=self._lease)
+            for worker_id, index in registered.items():
+                if worker_id not in alive:
+                    del self._children[index]
+                    self._parent.send(kind="lost", worker=str(worker_id))
+            self._shared.lease_safe_until = sent_at + self._lease.total_seconds()
+        self._renew_at = sent_at + self._renew_seconds()
+
+    def _tell_drain(self, connection: EngineConnection) -> None:
+        if self._is_draining and not self._is_drain_told:
+            lease.set_state(
+                connection,
+                [child.worker_id for child in self._children.values()],
+                "draining",
+            )
+            self._is_drain_told = True
+
+    # --- connections -----------------------------------------------------------------
+
+    def _connected(self) -> EngineConnection:
+        if self._connection is None:
+            self._connection = connect(
+                self._settings.database, role="duty", name="keeper"
+            )
+            self._sound_since = time.monotonic()
+        return self._connection
+
+    def _lose_connection(self, error: psycopg.Error) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        now = time.monotonic()
+        spread = random.uniform(0.5, 1)  # noqa: S311 - only spreads load
+        self._connect_at = now + self._backoff_seconds * spread
+        self._backoff_seconds = min(2 * self._backoff_seconds, LONGEST_BACKOFF_SECONDS)
+        if now - self._reported_at >= REPORT_SECONDS:
+            self._reported_at = now
+            logger.warning(
+                "database trouble: leases cannot be renewed now",
+                extra={"event": "worker.heartbeat_failed", "error": str(error)},
+            )
+
+    def _listen(self, now: float) -> None:
+        if not self._is_listening or self._listener is not None:
+            return
+        if now < self._listen_at:
+            return
+        spread = random.uniform(0.5, 1.5)  # noqa: S311 - only spreads load
+        self._listen_at = now + spread
+        try:
+            listener = connect(self._settings.database, role="listen", name="listen")
+            listener.execute(f"LISTEN {CHANNEL}".encode())
+        except psycopg.Error:
+            return  # the work connection reports the outage; polling goes on
+        self._listener = listener
+        # What was sent in the gap is lost: look once.
+        self._nudge(b"")
+        if self._was_listening:
+            logger.info(
+                "listening for wake-ups again", extra={"event": "worker.listening"}
+            )
+        self._was_listening = True
+
+    def _read_notifications(self, listener: EngineConnection) -> None:
+        served = set(self._options.queues)
+        lines: set[bytes] = set()
+        try:
+            listener.pgconn.consume_input()
+            while (notification := listener.pgconn.notifies()) is not None:
+                hint = parse(notification.extra.decode("utf-8", "replace"))
+                if hint is not None and hint[0] in served:
+                    lines.add(notification.extra)
+        except psycopg.Error as error:
+            listener.close()
+            self._listener = None
+            logger.warning(
+                "wake-ups lost: polling until LISTEN is back",
+                extra={"event": "worker.listen_lost", "error": str(error)},
+            )
+            return
+        if lines:
+            self._nudge(b"\n".join(lines))
+
+    def _nudge(self, text: bytes) -> None:
+        """Wake every child; too long a text is cut at a line: the sweep finds all."""
+        if len(text) > _LARGEST_WAKEUP_BYTES:
+            text = text[: text.rindex(b"\n", 0, _LARGEST_WAKEUP_BYTES)]
+        for child in self._sockets:
+            try:
+                child.send(text)
+            except (BlockingIOError, ConnectionError):
+                continue  # it has unread ones, or it is gone

@@ -1,0 +1,578 @@
+"""In each child: claim → hand out → wait; and the drain."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import select
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from uuid import UUID
+
+import psycopg
+
+from relay.conf import Settings, get_settings
+from relay.engine import lease
+from relay.engine.claim import ClaimedJob, Marks, QueueOrder, read_claimed, send_claim
+from relay.engine.connection import EngineConnection, connect
+from relay.engine.finish import (
+    Completed,
+    Outcome,
+    Settled,
+    is_bad_row,
+    read_finished,
+    send_completed,
+    send_settled,
+)
+from relay.engine.wakeup import parse
+from relay.worker.executor import Executor
+from relay.worker.pool import NOT_STARTED, Ended, Pool
+from relay.worker.shared import SlotTable
+
+__all__ = ["CAPACITY", "Loop", "LoopOptions"]
+
+logger = logging.getLogger("relay.worker")
+
+# Jobs claimed beyond the free slots: what the slots run in this time, so that they
+# never wait for a round trip. Source: docs/explanation/claiming.md, "The buffer".
+BUFFER_SECONDS: Final = 0.05
+LARGEST_BUFFER: Final = 1_000
+# Attempts that may be in a child's hands at once; sizes its slot table.
+CAPACITY: Final = 4_096
+# Outcomes per statement: 100 and 1,000 take the same time for each.
+FLUSH_LIMIT: Final = 1_000
+# Between two claims while work keeps coming in; the idle one is the setting's.
+BUSY_POLL_SECONDS: Final = 0.02
+# Between two looks at threads that hold up what is behind them.
+POKE_SECONDS: Final = 0.005
+# What waits this long behind jobs that were thought to be short goes back.
+STUCK_SECONDS: Final = 1.0
+SWEEP_SECONDS: Final = 1.0
+# A sweep may take this part of the time; a costlier one comes less often.
+SWEEP_SHARE: Final = 0.05
+# How long a job that must run alone waits for the others before it is put off.
+ALONE_SECONDS: Final = 5.0
+# Reconnecting: from the first to the longest wait, doubled and jittered.
+FIRST_BACKOFF_SECONDS: Final = 0.05
+LONGEST_BACKOFF_SECONDS: Final = 2.0
+REPORT_SECONDS: Final = 60.0
+# A measured run time follows new ones by this part; a long one counts at once.
+_SMOOTHING: Final = 0.05
+# Before anything was measured a job is taken to be long: nothing is buffered.
+_UNKNOWN_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopOptions:
+    """What the operator asked of each child.
+
+    Attributes:
+        max_jobs: after this many jobs the child drains and a new one takes its place.
+        max_memory_bytes: the same once its resident memory is larger.
+    """
+
+    queues: dict[str, int]
+    is_strict: bool = False
+    concurrency: int
+    max_jobs: int | None = None
+    max_memory_bytes: int | None = None
+
+
+class Loop:
+    """One child's main thread. Everything but user code happens here, in turn.
+
+    Args:
+        worker_id: this child's id, fresh at each start.
+        table: its slot table; it claims only once the keeper has registered it.
+        control: datagrams from the keeper, wake-ups one a line.
+        parent: a pipe that ends when the parent dies.
+    """
+
+    def __init__(
+        self,
+        worker_id: UUID,
+        options: LoopOptions,
+        table: SlotTable,
+        control: socket.socket,
+        parent: int,
+    ) -> None:
+        self._worker_id = worker_id
+        self._options = options
+        self._settings: Settings = get_settings()
+        self._table = table
+        self._control = control
+        self._parent = parent
+        self._signal_reader, self._signal_writer = os.pipe()
+        os.set_blocking(self._signal_reader, False)
+        os.set_blocking(self._signal_writer, False)
+        self._is_asleep = False
+        self._is_draining = False
+        self._connection: EngineConnection | None = None
+        self._order = QueueOrder(options.queues, strict=options.is_strict)
+        self._marks = Marks()
+        self._pool = Pool(
+            options.concurrency, Executor(worker_id), table, on_end=self._wake
+        )
+        # Every job in this child's hands, from its claim to the answer to its finish.
+        self._held: dict[UUID, ClaimedJob] = {}
+        self._unflushed: deque[Ended] = deque()
+        self._alone: deque[ClaimedJob] = deque()
+        self._alone_since = 0.0
+        self._is_alone_running = False
+        self._run_seconds: dict[str, float] = {}
+        self._is_hinted = True
+        self._must_compare = False
+        self._is_repeat = False
+        self._poll_at = 0.0
+        self._sweep_at = 0.0
+        self._compare_at = 0.0
+        self._connect_at = 0.0
+        self._poke_at = 0.0
+        self._moved_at = 0.0
+        self._backoff_seconds = FIRST_BACKOFF_SECONDS
+        self._reported_at = float("-inf")
+        self._settled = 0
+
+    # --- signals and waiting ---------------------------------------------------------
+
+    def drain(self, *_: object) -> None:
+        """Stop claiming, hand back what has not started, end when the rest is done."""
+        self._is_draining = True
+
+    def _wake(self) -> None:
+        if self._is_asleep:
+            self._is_asleep = False
+            try:
+                os.write(self._signal_writer, b".")
+            except BlockingIOError:
+                return  # the pipe is full: it is awake
+
+    def _wait(self, seconds: float) -> None:
+        self._is_asleep = True
+        if self._pool.has_ended:
+            seconds = 0
+        readers: list[Any] = [self._signal_reader, self._control, self._parent]
+        ready, _, _ = select.select(readers, [], [], max(0.0, seconds))
+        self._is_asleep = False
+        if self._signal_reader in ready:
+            os.read(self._signal_reader, 4096)
+        if self._parent in ready:
+            os._exit(1)  # the parent is gone: nobody would reap, restart or settle
+        if self._control in ready:
+            self._read_control()
+
+    def _read_control(self) -> None:
+        try:
+            while True:
+                for line in self._control.recv(65536).decode().splitlines():
+                    hint = parse(line)
+                    if hint is not None:
+                        self._marks.hint(*hint)
+                self._is_hinted = True
+        except BlockingIOError:
+            return
+
+    # --- the loop --------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run until drained.
+
+        SIGTERM drains; so do max_jobs and max_memory_bytes.
+        """
+        signal.signal(signal.SIGTERM, self.drain)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.set_wakeup_fd(self._signal_writer, warn_on_full_buffer=False)
+        self._control.setblocking(False)
+        while not self._is_done():
+            self._step()
+
+    def _is_done(self) -> bool:
+        return self._is_draining and not self._held
+
+    def _step(self) -> None:
+        now = time.monotonic()
+        self._table.tick(now)
+        self._collect()
+        if self._is_draining:
+            self._hand_back()
+        elif self._is_worn():
+            self.drain()
+            return
+        if not self._table.is_registered:
+            self._wait(BUSY_POLL_SECONDS)
+            return
+        if now < self._connect_at:
+            self._wait(
+                min(
+                    self._connect_at - now, self._settings.poll_interval.total_seconds()
+                )
+            )
+            return
+        try:
+            if not self._exchange(now):
+                self._wait(self._idle_seconds(now))
+        except psycopg.Error as error:
+            self._lose_connection(error)
+        self._run_alone(now)
+        self._poke(now)
+
+    def _poke(self, now: float) -> None:
+        """See to it that long jobs do not hold up what was claimed beyond the slots."""
+        if now < self._poke_at:
+            return
+        self._poke_at = now + POKE_SECONDS
+        if not self._pool.poke():
+            self._moved_at = now
+        elif now - self._moved_at > STUCK_SECONDS:
+            for queue in self._run_seconds:
+                self._run_seconds[queue] = max(self._run_seconds[queue], STUCK_SECONDS)
+            self._hand_back()
+
+    def _collect(self) -> None:
+        for end in self._pool.take():
+            self._measure(end)
+            self._unflushed.append(end)
+
+    def _measure(self, end: Ended) -> None:
+        queue = end.job.queue
+        known = self._run_seconds.get(queue, end.seconds)
+        if end.seconds > BUFFER_SECONDS:
+            known = max(known, end.seconds)
+        self._run_seconds[queue] = known + (end.seconds - known) * _SMOOTHING
+
+    def _exchange(self, now: float) -> bool:
+        """Flush what has ended and claim what there is room for, in one round trip.
+
+        Returns:
+            whether there was anything to do.
+        """
+        room = self._room()
+        is_due = room > 0 and (self._is_hinted or now >= self._poll_at)
+        is_compare_due = self._must_compare or now >= self._compare_at
+        if not (self._unflushed or is_due or is_compare_due):
+            return False
+        connection = self._connected()
+        if is_compare_due:
+            self._compare(connection)
+            room = self._room()
+        batch = [
+            self._unflushed.popleft()
+            for _ in range(min(len(self._unflushed), FLUSH_LIMIT))
+        ]
+        try:
+            claimed = self._flush_and_claim(
+                connection, batch, room if not self._is_draining else 0, now
+            )
+        except psycopg.Error:
+            self._unflushed.extendleft(reversed(batch))
+            raise
+        self._hand_out(claimed)
+        return True
+
+    def _flush_and_claim(
+        self,
+        connection: EngineConnection,
+        batch: list[Ended],
+        room: int,
+        now: float,
+    ) -> list[ClaimedJob]:
+        if room:
+            if now >= self._sweep_at:
+                self._marks.sweep()
+            queues = self._order.next()
+            spans = self._marks.spans(queues)
+        try:
+            with connection.block():
+                finishing = self._send_finish(connection, batch)
+                claiming = (
+                    send_claim(connection, spans, limit=room, worker_id=self._worker_id)
+                    if room
+                    else None
+                )
+            finished = read_finished(finishing)
+            claimed = read_claimed(claiming, queues) if room else []
+        except psycopg.Error as error:
+            if not batch or connection.closed:
+                raise
+            # The claim must not take the finish with it, nor one row the others.
+            self._is_hinted = False
+            self._poll_at = now + self._settings.poll_interval.total_seconds()
+            logger.debug("finish sent again alone", extra={"error": repr(error)})
+            self._flush(connection, batch)
+            return []
+        self._settle(batch, finished)
+        if room:
+            self._note_claim(claimed, room, now)
+        return claimed
+
+    def _note_claim(self, claimed: list[ClaimedJob], room: int, now: float) -> None:
+        self._marks.note(claimed, limit=room)
+        moment = time.monotonic()
+        if now >= self._sweep_at:
+            interval = max(SWEEP_SECONDS, (moment - now) / SWEEP_SHARE)
+            self._sweep_at = moment + interval * random.uniform(0.9, 1.1)  # noqa: S311 - only spreads load
+        self._is_hinted = len(claimed) == room
+        idle = self._settings.poll_interval.total_seconds()
+        self._poll_at = moment + (BUSY_POLL_SECONDS if claimed else idle)
+
+    def _send_finish(
+        self, connection: EngineConnection, batch: list[Ended]
+    ) -> list[Any]:
+        completed: list[Completed] = []
+        settled: list[Settled] = []
+        for end in batch:
+            outcome = self._current(end)
+            if isinstance(outcome, Completed):
+                completed.append(outcome)
+            else:
+                settled.append(outcome)
+        sent = send_completed(connection, completed, worker_id=self._worker_id)
+        return sent + send_settled(
+            connection,
+            settled,
+            worker_id=self._worker_id,
+            hand_back_limit=self._settings.unknown_task_limit,
+        )
+
+    def _current(self, end: Ended) -> Outcome:
+        """Return the outcome under the attempt that this child holds now.
+
+        A database that went back in time may have given the same job out again; the
+        run that was going on is then the one that counts.
+        """
+        held = self._held.get(end.job.id, end.job)
+        if held.attempt == end.outcome.attempt:
+            return end.outcome
+        return replace(end.outcome, attempt=held.attempt)
+
+    def _flush(self, connection: EngineConnection, batch: list[Ended]) -> None:
+        """Write what has ended; a row that PostgreSQL refuses stands alone and fails.
+
+        Raises:
+            psycopg.Error: the database is in trouble; what was not written is not
+                settled.
+        """
+        try:
+            with connection.block():
+                finishing = self._send_finish(connection, batch)
+            finished = read_finished(finishing)
+        except psycopg.Error as error:
+            if not is_bad_row(error):
+                raise
+            if len(batch) > 1:
+                middle = len(batch) // 2
+                self._flush(connection, batch[:middle])
+                self._flush(connection, batch[middle:])
+                return
+            self._fail_refused(connection, batch[0], error)
+            return
+        self._settle(batch, finished)
+
+    def _fail_refused(
+        self, connection: EngineConnection, end: Ended, error: psycopg.Error
+    ) -> None:
+        keep = self._settings.retention_failed
+        refused = Settled(
+            id=end.job.id,
+            attempt=end.outcome.attempt,
+            verb="fail",
+            is_charged=True,
+            keep_seconds=None if keep is None else keep.total_seconds(),
+            error_class=type(error).__name__,
+            error_message="PostgreSQL refused what the job returned or raised: "
+            f"{error.diag.message_primary}",
+        )
+        instead = end._replace(outcome=refused)
+        with connection.block():
+            finishing = self._send_finish(connection, [instead])
+        self._settle([end], read_finished(finishing))
+
+    def _settle(self, batch: list[Ended], finished: set[UUID]) -> None:
+        """Let go of what is written, and of what another worker has by now."""
+        for end in batch:
+            if end.entry != NOT_STARTED:
+                self._table.end(end.entry)
+            self._held.pop(end.job.id, None)
+            if end.job.id not in finished and not self._is_repeat:
+                logger.warning(
+                    "lease lost: the result was dropped",
+                    extra={
+                        "event": "job.lease_lost",
+                        "job_id": str(end.job.id),
+                        "task": end.job.task,
+                        "attempt": end.outcome.attempt,
+                    },
+                )
+        self._settled += len(batch)
+        if not self._unflushed:
+            self._is_repeat = False
+
+    # --- handing out -----------------------------------------------------------------
+
+    def _room(self) -> int:
+        """Return how many jobs to ask for: the free slots and a small buffer."""
+        if self._is_draining or self._alone or self._is_alone_running:
+            return 0
+        slots = self._options.concurrency
+        seconds = self._expected_seconds()
+        buffer = min(LARGEST_BUFFER, int(slots * BUFFER_SECONDS / seconds) - slots)
+        in_hand = len(self._held) - len(self._unflushed)
+        room = slots + max(0, buffer) - in_hand
+        return min(room, CAPACITY - len(self._held))
+
+    def _expected_seconds(self) -> float:
+        """Return the longest measured run time of the queues served."""
+        return max(1e-6, max(self._run_seconds.values(), default=_UNKNOWN_SECONDS))
+
+    def _hand_out(self, claimed: Sequence[ClaimedJob]) -> None:
+        together: list[ClaimedJob] = []
+        for job in claimed:
+            is_held = job.id in self._held
+            self._held[job.id] = job
+            if is_held:
+                continue  # handed out again after the database went back: it runs on
+            if job.crashes:
+                if not self._alone:
+                    self._alone_since = time.monotonic()
+                self._alone.append(job)
+            else:
+                together.append(job)
+        if together:
+            self._pool.submit(together, seconds_each=self._expected_seconds())
+
+    def _run_alone(self, now: float) -> None:
+        """Run jobs with a crash on record while this child runs nothing else."""
+        in_hand = len(self._held) - len(self._unflushed) - len(self._alone)
+        if in_hand:
+            if self._alone and now - self._alone_since > ALONE_SECONDS:
+                self._put_off_alone()
+            return
+        self._is_alone_running = bool(self._alone)
+        if self._alone:
+            self._pool.submit([self._alone.popleft()], seconds_each=_UNKNOWN_SECONDS)
+            self._alone_since = now
+
+    def _put_off_alone(self) -> None:
+        """Hand such jobs back for a while: the others here take too long."""
+        while self._alone:
+            job = self._alone.popleft()
+            self._end_unstarted(
+                Settled(
+                    id=job.id,
+                    attempt=job.attempt,
+                    verb="snooze",
+                    delay_seconds=random.uniform(1, ALONE_SECONDS),  # noqa: S311 - only spreads load
+                ),
+                job,
+            )
+
+    def _end_unstarted(self, outcome: Settled, job: ClaimedJob) -> None:
+        self._unflushed.append(Ended(job, outcome, NOT_STARTED, 0.0))
+
+    # --- the drain -------------------------------------------------------------------
+
+    def _hand_back(self) -> None:
+        """Release what has not started: ready at once, uncharged."""
+        jobs = self._pool.withdraw()
+        while self._alone:
+            jobs.append(self._alone.popleft())
+        for job in jobs:
+            self._end_unstarted(
+                Settled(id=job.id, attempt=job.attempt, verb="release"), job
+            )
+
+    def _is_worn(self) -> bool:
+        options = self._options
+        if options.max_jobs is not None and self._settled >= options.max_jobs:
+            return True
+        return (
+            options.max_memory_bytes is not None
+            and _resident_bytes() > options.max_memory_bytes
+        )
+
+    # --- the connection --------------------------------------------------------------
+
+    def _connected(self) -> EngineConnection:
+        if self._connection is None:
+            self._connection = connect(
+                self._settings.database, role="hot", name="worker"
+            )
+            self._must_compare = True
+        return self._connection
+
+    def _lose_connection(self, error: psycopg.Error) -> None:
+        """Drop the connection and wait, a little longer each time.
+
+        No job is charged: what has ended is flushed again over the next connection.
+        """
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+            self._is_repeat = True
+        now = time.monotonic()
+        self._connect_at = now + self._backoff_seconds * random.uniform(0.5, 1)  # noqa: S311 - only spreads load
+        self._backoff_seconds = min(2 * self._backoff_seconds, LONGEST_BACKOFF_SECONDS)
+        if now - self._reported_at >= REPORT_SECONDS:
+            self._reported_at = now
+            logger.warning(
+                "database trouble: reconnecting",
+                extra={
+                    "event": "worker.db_reconnect",
+                    "worker_id": str(self._worker_id),
+                    "error": str(error),
+                },
+            )
+
+    def _compare(self, connection: EngineConnection) -> None:
+        """Compare the rows this worker owns with the jobs it holds.
+
+        A row it does not know, as after a claim whose answer was lost, goes back
+        uncharged. A job whose row is gone does not start any more.
+        """
+        rows = lease.held(connection, self._worker_id, self._order.names)
+        unknown = [
+            (job_id, attempt)
+            for job_id, attempt in rows.items()
+            if job_id not in self._held
+        ]
+        if unknown:
+            lease.release_held(
+                connection, self._worker_id, unknown, reason="claimed, answer lost"
+            )
+        for job in [job for job in self._held.values() if job.id not in rows]:
+            if self._pool.drop(job) or job in self._alone:
+                self._held.pop(job.id)
+        self._alone = deque(job for job in self._alone if job.id in self._held)
+        self._must_compare = False
+        self._backoff_seconds = FIRST_BACKOFF_SECONDS
+        self._compare_at = time.monotonic() + (self._settings.lease / 3).total_seconds()
+        self._is_hinted = True
+
+    def _idle_seconds(self, now: float) -> float:
+        """Return how long to wait when there is nothing to flush or claim."""
+        if self._pool.is_waiting:
+            return POKE_SECONDS
+        until = [self._compare_at]
+        if self._room() > 0:
+            until.append(self._poll_at)
+        if self._alone:
+            until.append(self._alone_since + ALONE_SECONDS)
+        longest = self._settings.poll_interval.total_seconds()
+        return min(longest, max(0.0, min(until) - now))
+
+
+def _resident_bytes() -> int:
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        import resource
+
+        # Where there is no /proc the peak has to do; macOS counts it in bytes.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,0 +1,472 @@
+"""The parent: forks, reaps, restarts, forwards signals. No thread, no connection."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib import metadata
+from types import FrameType
+from typing import Any, Final
+from uuid import UUID
+
+from django.db import connections
+
+from relay.conf import get_settings
+from relay.ids import uuid7
+from relay.worker.keeper import Keeper, KeeperOptions
+from relay.worker.loop import CAPACITY, Loop, LoopOptions
+from relay.worker.messages import Channel
+from relay.worker.shared import SharedState
+
+__all__ = ["Parent"]
+
+logger = logging.getLogger("relay.worker")
+
+# Children are killed this long before their leases may have run out, so that nobody
+# else can hold their jobs while they run. Source: docs/explanation/leases.md.
+FENCE_MARGIN: Final = timedelta(seconds=5)
+FENCE_PART_OF_LEASE: Final = 1 / 4
+LOOK_SECONDS: Final = 0.25
+# A child whose loop has not gone round for this long, while it runs no job, is stuck.
+STALL_SECONDS: Final = 30.0
+# After the last child is gone, for the keeper to hand back jobs and end.
+STOP_SECONDS: Final = 6.0
+# A process that ends sooner than this is restarted a little later each time.
+SHORT_LIFE_SECONDS: Final = 5.0
+FIRST_RESTART_SECONDS: Final = 0.1
+LONGEST_RESTART_SECONDS: Final = 10.0
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+@dataclass(slots=True)
+class _Process:
+    """A child or the keeper, between fork and wait."""
+
+    pid: int
+    started_at: float
+    worker_id: UUID | None = None
+    # Why relay killed it: then its jobs are not charged.
+    killed_for: str | None = None
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a process belongs, and when the next one may start."""
+
+    process: _Process | None = None
+    start_at: float = 0.0
+    backoff_seconds: float = FIRST_RESTART_SECONDS
+
+    def ended(self, *, was_clean: bool) -> None:
+        """Plan the next start: at once, or later if it keeps dying young."""
+        process, self.process = self.process, None
+        now = time.monotonic()
+        lived = now - process.started_at if process else 0.0
+        if was_clean or lived >= SHORT_LIFE_SECONDS:
+            self.backoff_seconds = FIRST_RESTART_SECONDS
+            self.start_at = now
+        else:
+            self.start_at = now + self.backoff_seconds
+            self.backoff_seconds = min(
+                2 * self.backoff_seconds, LONGEST_RESTART_SECONDS
+            )
+
+
+class Parent:
+    """A worker: one keeper and some children.
+
+    Args:
+        options: what each child runs.
+        processes: how many children.
+        grace: how long running jobs may go on after the first signal.
+        name: a label for the workers' rows; host-pid unless given.
+    """
+
+    def __init__(
+        self,
+        options: LoopOptions,
+        *,
+        processes: int,
+        grace: timedelta,
+        name: str | None = None,
+    ) -> None:
+        self._options = options
+        self._grace = grace
+        lease = get_settings().lease
+        self._margin = min(FENCE_MARGIN, lease * FENCE_PART_OF_LEASE).total_seconds()
+        self._shared = SharedState(processes, CAPACITY)
+        self._places = [_Place() for _ in range(processes)]
+        self._keeper = _Place()
+        self._keeper_code = 0
+        # Both ends of everything stay open here: a new keeper or child inherits them,
+        # with what its predecessor had not read.
+        self._pairs = [_datagrams() for _ in range(processes)]
+        near, self._far = _datagrams()
+        self._channel = Channel(near)
+        self._alive_reader, self._alive_writer = os.pipe()
+        self._signal_reader, self._signal_writer = os.pipe()
+        os.set_blocking(self._signal_reader, False)
+        os.set_blocking(self._signal_writer, False)
+        self._unsettled: dict[UUID, dict[str, Any]] = {}
+        self._signals = 0
+        self._drain_by: float | None = None
+        self._is_drained_at_once = False
+        self._keeper_options = KeeperOptions(
+            name=name or f"{socket.gethostname()}-{os.getpid()}",
+            supervisor=uuid7(),
+            queues=list(options.queues),
+            concurrency=options.concurrency,
+            version=metadata.version("django-relay"),
+        )
+
+    # --- the loop --------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Run until a signal; return the exit code.
+
+        SIGTERM and SIGINT drain: no new claims, running jobs go on for the grace, the
+        rest is handed back uncharged. A second one ends that at once. 0 says that all
+        jobs were finished or handed back.
+        """
+        self._prepare()
+        try:
+            while not self._is_over():
+                self._look()
+                self._sleep()
+            return self._stop_keeper()
+        finally:
+            self._kill_everybody()
+
+    def _prepare(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._signal_writer, warn_on_full_buffer=False)
+        # Nothing opened before the fork may be shared by two processes.
+        connections.close_all()
+        for connection in connections.all(initialized_only=True):
+            close_pool = getattr(connection, "close_pool", None)
+            if close_pool is not None:
+                close_pool()
+        if threading.active_count() > 1:
+            logger.warning(
+                "threads were started before the worker forks: they are not in its "
+                "children, and a lock they hold stays locked there",
+                extra={"threads": [thread.name for thread in threading.enumerate()]},
+            )
+        gc.collect()
+        gc.freeze()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signals += 1
+
+    def _look(self) -> None:
+        self._reap()
+        self._read_keeper()
+        self._begin_or_hasten_drain()
+        self._fence()
+        self._kill_stalled()
+        self._start_missing()
+        self._channel.flush()
+
+    def _sleep(self) -> None:
+        readers: list[Any] = [self._signal_reader, self._channel]
+        ready, _, _ = select.select(readers, [], [], LOOK_SECONDS)
+        if self._signal_reader in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._signal_reader, 4096)
+
+    def _is_over(self) -> bool:
+        return self._drain_by is not None and not self._children()
+
+    def _children(self) -> list[_Process]:
+        return [place.process for place in self._places if place.process is not None]
+
+    # --- deaths ----------------------------------------------------------------------
+
+    def _reap(self) -> None:
+        """Collect what has ended, also orphans that a PID 1 inherits."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._note_end(pid, os.waitstatus_to_exitcode(status))
+
+    def _note_end(self, pid: int, code: int) -> None:
+        if self._keeper.process is not None and self._keeper.process.pid == pid:
+            self._keeper_code = code
+            self._keeper.ended(was_clean=False)
+            if self._drain_by is None or code != 0:
+                logger.error(
+                    "keeper died", extra={"event": "worker.keeper_died", "code": code}
+                )
+            return
+        for index, place in enumerate(self._places):
+            if place.process is not None and place.process.pid == pid:
+                self._note_child_end(index, place.process, code)
+                place.ended(was_clean=code == 0)
+                return
+
+    def _note_child_end(self, index: int, process: _Process, code: int) -> None:
+        """Tell the keeper whose jobs to settle, before the table is used again."""
+        reason = process.killed_for or _describe(code)
+        table = self._shared.tables[index]
+        started = [(str(job_id), attempt) for job_id, attempt in table.started()]
+        message: dict[str, Any] = {
+            "kind": "dead",
+            "worker": str(process.worker_id),
+            "started": started,
+            "is_charged": process.killed_for is None,
+            "reason": reason,
+        }
+        if process.worker_id is not None:
+            self._unsettled[process.worker_id] = message
+        self._channel.send(**message)
+        level = logging.INFO if code == 0 else logging.WARNING
+        logger.log(
+            level,
+            "child ended",
+            extra={
+                "event": "worker.child_ended",
+                "worker_id": str(process.worker_id),
+                "code": code,
+                "reason": reason,
+                "started": len(started),
+            },
+        )
+
+    def _read_keeper(self) -> None:
+        for message in self._channel.receive():
+            worker_id = UUID(message["worker"])
+            if message["kind"] == "settled":
+                self._unsettled.pop(worker_id, None)
+            elif message["kind"] == "lost":
+                for process in self._children():
+                    if process.worker_id == worker_id:
+                        self._kill(process, "its lease was lost")
+
+    def _kill(self, process: _Process, reason: str) -> None:
+        process.killed_for = process.killed_for or reason
+        os.kill(process.pid, signal.SIGKILL)
+
+    # --- watching --------------------------------------------------------------------
+
+    def _fence(self) -> None:
+        """Kill the children before their leases may have run out, whoever is to blame.
+
+        Nobody else holds their jobs yet, so a job never runs twice at once.
+        """
+        safe_until = self._shared.lease_safe_until
+        if time.monotonic() < safe_until - self._margin:
+            return
+        for index, place in enumerate(self._places):
+            if place.process is not None and self._shared.tables[index].is_registered:
+                self._kill(place.process, "its lease could not be renewed")
+
+    def _kill_stalled(self) -> None:
+        """Kill a child whose loop stands still, unless it runs a job."""
+        now = time.monotonic()
+        for index, place in enumerate(self._places):
+            table = self._shared.tables[index]
+            ticked_at = table.ticked_at
+            if place.process is None or not ticked_at:
+                continue
+            if now - ticked_at > STALL_SECONDS and not any(table.started()):
+                self._kill(place.process, "its loop stood still")
+
+    # --- starting --------------------------------------------------------------------
+
+    def _start_missing(self) -> None:
+        now = time.monotonic()
+        if self._keeper.process is None and now >= self._keeper.start_at:
+            self._start_keeper()
+        if self._drain_by is not None:
+            return
+        for index, place in enumerate(self._places):
+            if place.process is None and now >= place.start_at:
+                self._start_child(index, place)
+
+    def _start_keeper(self) -> None:
+        pid = _fork(self._run_keeper)
+        self._keeper.process = _Process(pid, time.monotonic())
+        # What an earlier keeper knew, once more: all of it may be repeated.
+        self._channel.forget()
+        for index, place in enumerate(self._places):
+            if place.process is not None:
+                self._introduce(index, place.process)
+        for message in self._unsettled.values():
+            self._channel.send(**message)
+        if self._drain_by is not None:
+            self._channel.send(kind="drain")
+
+    def _introduce(self, index: int, process: _Process) -> None:
+        self._channel.send(
+            kind="child", index=index, worker=str(process.worker_id), pid=process.pid
+        )
+
+    def _run_keeper(self) -> int:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.close(self._alive_writer)
+        keeper = Keeper(
+            self._keeper_options,
+            self._shared,
+            Channel(self._far),
+            [near for near, _ in self._pairs],
+            self._alive_reader,
+        )
+        return keeper.run()
+
+    def _start_child(self, index: int, place: _Place) -> None:
+        worker_id = uuid7()
+        self._shared.tables[index].reset(worker_id)
+        pid = _fork(lambda: self._run_child(index, worker_id))
+        place.process = _Process(pid, time.monotonic(), worker_id)
+        self._introduce(index, place.process)
+
+    def _run_child(self, index: int, worker_id: UUID) -> int:
+        os.close(self._alive_writer)
+        _keep_connections()
+        loop = Loop(
+            worker_id,
+            self._options,
+            self._shared.tables[index],
+            self._pairs[index][1],
+            self._alive_reader,
+        )
+        loop.run()
+        return 0
+
+    # --- ending ----------------------------------------------------------------------
+
+    def _begin_or_hasten_drain(self) -> None:
+        now = time.monotonic()
+        if self._signals and self._drain_by is None:
+            self._drain_by = now + self._grace.total_seconds()
+            logger.info("draining", extra={"event": "worker.draining"})
+            self._channel.send(kind="drain")
+            for process in self._children():
+                os.kill(process.pid, signal.SIGTERM)
+        if self._drain_by is None:
+            return
+        if self._signals > 1 or now >= self._drain_by:
+            for process in self._children():
+                self._kill(process, "the worker was stopped")
+
+    def _stop_keeper(self) -> int:
+        """Let the keeper hand back what is left; 1 if it could not."""
+        self._look()
+        self._channel.send(kind="stop")
+        deadline = time.monotonic() + STOP_SECONDS
+        while self._keeper.process is not None and time.monotonic() < deadline:
+            self._channel.flush()
+            self._sleep()
+            self._reap()
+            self._read_keeper()
+            if self._keeper.process is None and self._unsettled:
+                self._start_keeper()
+                self._channel.send(kind="stop")
+        logger.info("stopped", extra={"event": "worker.stopped"})
+        return 0 if not self._unsettled else 1
+
+    def _kill_everybody(self) -> None:
+        for place in (*self._places, self._keeper):
+            if place.process is not None:
+                os.kill(place.process.pid, signal.SIGKILL)
+                os.waitpid(place.process.pid, 0)
+                place.process = None
+
+
+def _describe(code: int) -> str:
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        return f"the worker process died of {name}"
+    return f"the worker process ended with code {code}"
+
+
+def _datagrams() -> tuple[socket.socket, socket.socket]:
+    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    for end in pair:
+        end.setblocking(False)
+    return pair
+
+
+def _fork(run: Callable[[], int]) -> int:
+    """Fork a process that runs this and ends with the code it returns.
+
+    It dies with its parent, has no Python exit handlers of the parent's, and starts
+    with the signals' default handlers: none can reach the parent's by mistake.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent = os.getpid()
+    signals = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _begin(parent, run)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    return pid
+
+
+def _begin(parent: int, run: Callable[[], int]) -> None:
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # Ctrl-C in a terminal reaches the whole group: the parent alone decides.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _die_with(parent)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
+        code = run()
+    except BaseException:  # an edge: the process ends here, whatever happened
+        logger.exception("worker process failed", extra={"event": "worker.failed"})
+    finally:
+        with contextlib.suppress(Exception):
+            logging.shutdown()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies (Linux)."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)  # it died in between
+
+
+def _keep_connections() -> None:
+    """Keep each slot's connections over many jobs, checked before they are used.
+
+    A project's CONN_MAX_AGE of 0 is made for requests: a job would reconnect each
+    time. Connections from a pool of Django's are left to the pool.
+    """
+    for alias in connections:
+        options = connections.settings[alias]
+        options["CONN_HEALTH_CHECKS"] = True
+        if options["CONN_MAX_AGE"] == 0 and not options["OPTIONS"].get("pool"):
+            options["CONN_MAX_AGE"] = None

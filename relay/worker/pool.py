@@ -1,0 +1,250 @@
+"""The slots of one child: threads for plain handlers, one event loop for coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from relay.engine.claim import ClaimedJob
+from relay.engine.finish import Outcome
+from relay.worker.executor import Executor
+from relay.worker.shared import SlotTable
+
+__all__ = ["NOT_STARTED", "Ended", "Pool"]
+
+# A thread that is awake is given this much of measured work before another is woken:
+# threads with nothing to wait for only take the interpreter's lock from each other.
+# Source: docs/explanation/speed.md, "Threads awake".
+_SHARE_SECONDS: Final = 0.005
+
+
+# In place of an entry in the slot table.
+NOT_STARTED: Final = -1
+
+
+class Ended(NamedTuple):
+    """An attempt that has ended in this child and is not yet in the database.
+
+    Attributes:
+        entry: where the slot table has it, or NOT_STARTED.
+        seconds: how long it ran.
+    """
+
+    job: ClaimedJob
+    outcome: Outcome
+    entry: int
+    seconds: float
+
+
+class Pool:
+    """Runs jobs in slots that threads and coroutines share.
+
+    One thread calls submit(), poke(), take() and the like; what ended gathers until
+    it calls take(). Jobs start in the order in which they were submitted, plain and
+    coroutine handlers each among themselves.
+
+    Args:
+        slots: how many jobs run at once.
+        on_end: called, from any thread, when something has ended.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        executor: Executor,
+        table: SlotTable,
+        *,
+        on_end: Callable[[], None],
+    ) -> None:
+        self._slots = slots
+        self._executor = executor
+        self._table = table
+        self._on_end = on_end
+        # deque's append and pop are atomic: no lock is taken for a job.
+        self._free = deque(range(slots))
+        self._ready: deque[ClaimedJob] = deque()
+        self._ready_async: deque[ClaimedJob] = deque()
+        self._ended: deque[Ended] = deque()
+        self._wakeups: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._is_busy = [False] * slots
+        # One count a thread, each its own, and one for the event loop.
+        self._starts = [0] * (slots + 1)
+        self._starts_seen = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, jobs: Iterable[ClaimedJob], *, seconds_each: float) -> None:
+        """Take jobs in; each starts when a slot is free.
+
+        Args:
+            seconds_each: how long such a job was measured to take; decides how many
+                threads are woken at first.
+        """
+        has_async = False
+        for job in jobs:
+            if self._executor.is_async(job):
+                self._ready_async.append(job)
+                has_async = True
+            else:
+                self._ready.append(job)
+        if has_async:
+            self._pump_soon()
+        waiting = len(self._ready)
+        if waiting:
+            share = max(1, math.ceil(waiting * seconds_each / _SHARE_SECONDS))
+            self._wake(min(waiting, share) - sum(self._is_busy))
+            if not any(self._is_busy):
+                self._wake(1)
+
+    def poke(self) -> bool:
+        """Wake one more thread if jobs wait and none was started since the last call.
+
+        A job that takes longer than was measured must not hold up those behind it.
+
+        Returns:
+            whether that is so.
+        """
+        starts = sum(self._starts)
+        is_stuck = self.is_waiting and starts == self._starts_seen
+        self._starts_seen = starts
+        if is_stuck and self._ready:
+            self._wake(1)
+        return is_stuck
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether jobs wait for a slot."""
+        return bool(self._ready or self._ready_async)
+
+    def take(self) -> list[Ended]:
+        """Return what has ended since the last call."""
+        ended: list[Ended] = []
+        pop = self._ended.popleft
+        try:
+            while True:
+                ended.append(pop())
+        except IndexError:
+            return ended
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether take() would return something."""
+        return bool(self._ended)
+
+    def withdraw(self) -> list[ClaimedJob]:
+        """Take back the jobs that have not started."""
+        jobs: list[ClaimedJob] = []
+        for ready in (self._ready, self._ready_async):
+            try:
+                while True:
+                    jobs.append(ready.popleft())
+            except IndexError:
+                continue
+        return jobs
+
+    def drop(self, job: ClaimedJob) -> bool:
+        """Take back one job if it has not started; tell whether it had not."""
+        for ready in (self._ready, self._ready_async):
+            try:
+                ready.remove(job)
+            except ValueError:
+                continue
+            return True
+        return False
+
+    def _wake(self, count: int) -> None:
+        for _ in range(count):
+            if len(self._threads) < self._slots:
+                thread = threading.Thread(
+                    target=self._work,
+                    args=(len(self._threads),),
+                    name=f"relay-slot-{len(self._threads)}",
+                    daemon=True,
+                )
+                self._threads.append(thread)
+                thread.start()
+            self._wakeups.put(True)
+
+    def _work(self, number: int) -> None:
+        while True:
+            self._wakeups.get()
+            while self._ready and self._free:
+                self._is_busy[number] = True
+                while self._run_next(number):
+                    pass
+                # Looked at again afterwards: submit() may have counted on this one.
+                self._is_busy[number] = False
+
+    def _run_next(self, number: int) -> bool:
+        """Run the next plain job in this thread; False if there is none or no slot."""
+        try:
+            slot = self._free.pop()
+        except IndexError:
+            return False  # a coroutine holds it and wakes a thread as it ends
+        try:
+            job = self._ready.popleft()
+        except IndexError:
+            self._give_back(slot)
+            return False
+        begun_at = time.monotonic()
+        entry = self._table.begin(job.id.bytes, job.attempt)
+        self._starts[number] += 1
+        outcome = self._executor.run(job)
+        self._ended.append(Ended(job, outcome, entry, time.monotonic() - begun_at))
+        self._give_back(slot)
+        self._on_end()
+        return True
+
+    def _give_back(self, slot: int) -> None:
+        self._free.append(slot)
+        if self._ready_async:
+            self._pump_soon()
+
+    def _pump_soon(self) -> None:
+        if self._loop is None:
+            self._loop = self._start_loop()
+        self._loop.call_soon_threadsafe(self._pump)
+
+    def _start_loop(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.new_event_loop()
+        threading.Thread(
+            target=loop.run_forever, name="relay-event-loop", daemon=True
+        ).start()
+        return loop
+
+    def _pump(self) -> None:
+        """Start coroutine jobs while there are slots. Runs in the event loop."""
+        while self._ready_async:
+            try:
+                slot = self._free.pop()
+            except IndexError:
+                return  # whoever gives a slot back pumps again
+            try:
+                job = self._ready_async.popleft()
+            except IndexError:
+                self._give_back(slot)
+                return
+            task = asyncio.get_running_loop().create_task(
+                self._run_async(job, slot), context=contextvars.Context()
+            )
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _run_async(self, job: ClaimedJob, slot: int) -> None:
+        begun_at = time.monotonic()
+        entry = self._table.begin(job.id.bytes, job.attempt)
+        self._starts[-1] += 1
+        outcome = await self._executor.run_async(job)
+        self._ended.append(Ended(job, outcome, entry, time.monotonic() - begun_at))
+        self._give_back(slot)
+        if self._ready:
+            self._wakeups.put(True)
+        self._on_end()

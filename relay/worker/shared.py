@@ -1,0 +1,124 @@
+"""Memory that a worker's parent, keeper and children share.
+
+The parent maps it before it forks and keeps it, so what a process wrote outlives it,
+and a new keeper finds what the old one knew.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+from uuid import UUID
+
+__all__ = ["SharedState", "SlotTable"]
+
+_CELL: Final = struct.Struct("=d")
+# Of a child: worker id, whether it is registered, when its loop last went round.
+_HEADER: Final = struct.Struct("=16sBxxxxxxxd")
+# Of a started attempt: job id, attempt, and last the byte that makes it count.
+_ENTRY: Final = struct.Struct("=16siB")
+_FLAG: Final = _ENTRY.size - 1
+_NO_ID: Final = bytes(16)
+
+
+class SlotTable:
+    """One child's part: who it is, and the attempts it has started.
+
+    Only the child writes entries and its tick; only the keeper marks it registered;
+    the parent resets it between two children.
+    """
+
+    def __init__(self, memory: memoryview, capacity: int) -> None:
+        self._memory = memory
+        self._capacity = capacity
+        self._free: deque[int] = deque()
+        self.reset(UUID(int=0))
+
+    @classmethod
+    def size_bytes(cls, capacity: int) -> int:
+        """Return the bytes a table of this many entries takes."""
+        return _HEADER.size + capacity * _ENTRY.size
+
+    def reset(self, worker_id: UUID) -> None:
+        """Forget everything, for a new child under this id."""
+        self._memory[:] = bytes(len(self._memory))
+        self._memory[:16] = worker_id.bytes
+        self._free = deque(
+            _HEADER.size + place * _ENTRY.size for place in range(self._capacity)
+        )
+
+    @property
+    def worker_id(self) -> UUID:
+        """The id of the child the table belongs to now."""
+        return UUID(bytes=bytes(self._memory[:16]))
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the keeper has written the child's row: only then may it claim."""
+        return self._memory[16] == 1
+
+    def mark_registered(self) -> None:
+        """Let the child claim."""
+        self._memory[16] = 1
+
+    @property
+    def ticked_at(self) -> float:
+        """When the child's loop last went round, by the monotonic clock; 0 if never."""
+        moment: float = _HEADER.unpack_from(self._memory)[2]
+        return moment
+
+    def tick(self, moment: float) -> None:
+        """Say that the child's loop goes round."""
+        _CELL.pack_into(self._memory, 24, moment)
+
+    def begin(self, job_id: bytes, attempt: int) -> int:
+        """Mark an attempt as started; return its entry for end().
+
+        The byte that makes the entry count is written last: a process killed in
+        between has not started the job.
+        """
+        entry = self._free.pop()
+        _ENTRY.pack_into(self._memory, entry, job_id, attempt, 0)
+        self._memory[entry + _FLAG] = 1
+        return entry
+
+    def end(self, entry: int) -> None:
+        """Forget a started attempt: its end is in the database, or it was given up."""
+        self._memory[entry + _FLAG] = 0
+        self._free.append(entry)
+
+    def started(self) -> Iterator[tuple[UUID, int]]:
+        """Return the attempts that were started and not ended."""
+        for place in range(self._capacity):
+            entry = _HEADER.size + place * _ENTRY.size
+            job_id, attempt, flag = _ENTRY.unpack_from(self._memory, entry)
+            if flag:
+                yield UUID(bytes=job_id), attempt
+
+
+class SharedState:
+    """The whole worker's shared memory: a table for each child, and the lease cell."""
+
+    def __init__(self, processes: int, capacity: int) -> None:
+        each = SlotTable.size_bytes(capacity)
+        # Anonymous and shared: inherited by fork, gone with the last process.
+        self._mapping = mmap.mmap(-1, _CELL.size + processes * each)
+        view = memoryview(self._mapping)
+        self._cell = view[: _CELL.size]
+        self.tables = [
+            SlotTable(view[start : start + each], capacity)
+            for start in range(_CELL.size, _CELL.size + processes * each, each)
+        ]
+
+    @property
+    def lease_safe_until(self) -> float:
+        """Until when the leases surely hold, by the monotonic clock; 0 before any."""
+        moment: float = _CELL.unpack(self._cell)[0]
+        return moment
+
+    @lease_safe_until.setter
+    def lease_safe_until(self, moment: float) -> None:
+        _CELL.pack_into(self._cell, 0, moment)
