@@ -46,7 +46,10 @@ UPDATE relay_job AS job
 SET state = 'running', attempt = attempt + 1, worker_id = %(worker_id)s,
     started_at = clock_timestamp()
 FROM picked WHERE job.id = picked.id
-  AND EXISTS (SELECT FROM relay_worker WHERE id = %(worker_id)s AND state <> 'lost')
+  AND EXISTS (
+    SELECT FROM relay_worker
+    WHERE id = %(worker_id)s AND state NOT IN ('lost', 'stopped')
+  )
 RETURNING job.id, job.task, job.queue, job.priority, job.ready_seq, job.attempt,
           job.args, job.failures, job.crashes, job.max_retries
 """
@@ -61,7 +64,8 @@ class ClaimedJob(NamedTuple):
     priority: int
     ready_seq: int
     attempt: int
-    args: dict[str, Any]
+    # None where Python cannot hold what jsonb can: decode_arguments() refuses it.
+    args: dict[str, Any] | None
     failures: int
     crashes: int
     max_retries: int
@@ -95,17 +99,21 @@ class Marks:
 
     A row whose transaction commits late can lie below a mark: sweep() makes the next
     claims search from the start, and they go on from the last row found while they
-    find any. A hint about such a row lowers the search at once.
+    find any. A hint about such a row lowers the search at once. Not thread-safe:
+    nothing else may be called between spans() and the note() of its claim.
     Source: docs/explanation/claiming.md.
     """
 
     def __init__(self) -> None:
         self._places: dict[str, dict[int, _Place]] = {}
+        self._rank: dict[str, int] = {}
+        self._has_cursors = False
 
     def spans(self, queues: Iterable[str]) -> list[Span]:
         """Return what to search: every key of the queues not known to be claimed."""
+        self._rank = {queue: rank for rank, queue in enumerate(queues)}
         spans: list[Span] = []
-        for queue in queues:
+        for queue in self._rank:
             places = self._places.get(queue, {})
             high = HIGHEST
             for priority in sorted(places, reverse=True):
@@ -122,7 +130,11 @@ class Marks:
         return spans
 
     def note(self, claimed: Sequence[ClaimedJob], *, limit: int) -> None:
-        """Take in what a claim of at most limit jobs over spans() returned."""
+        """Take in what a claim of at most limit jobs over spans() returned.
+
+        Args:
+            claimed: in the order of read_claimed().
+        """
         found: dict[tuple[str, int], int] = {}
         for job in claimed:
             key = (job.queue, job.priority)
@@ -137,16 +149,35 @@ class Marks:
                 place.cursor = None
             else:
                 place.cursor = highest
-        if len(claimed) < limit:
-            for places in self._places.values():
-                for place in places.values():
+                self._has_cursors = True
+        if self._has_cursors:
+            self._clear_searched(claimed[-1] if len(claimed) >= limit else None)
+
+    def _clear_searched(self, last: ClaimedJob | None) -> None:
+        """Clear the cursors of what was searched to its end.
+
+        That is all that comes before the last row of a full claim in the order of the
+        search: a priority that has nothing left must not be walked again and again
+        while a lower one fills every claim.
+        """
+        end = (len(self._rank),) if last is None else _key(self._rank, last)
+        self._has_cursors = False
+        for queue, places in self._places.items():
+            rank = self._rank.get(queue, len(self._rank))
+            for priority, place in places.items():
+                if place.cursor is None:
+                    continue
+                if (rank, -priority) < end:
                     place.cursor = None
+                else:
+                    self._has_cursors = True
 
     def sweep(self) -> None:
         """Search every priority from the start with the next claims."""
         for places in self._places.values():
             for place in places.values():
                 place.cursor = START
+        self._has_cursors = True
 
     def hint(self, queue: str, priority: int, ready_seq: int) -> None:
         """Take in that a row of this ready_seq has become visible."""
@@ -155,6 +186,7 @@ class Marks:
             begin = ready_seq - 1
             if place.cursor is None or place.cursor > begin:
                 place.cursor = begin
+                self._has_cursors = True
 
 
 class QueueOrder:
@@ -202,7 +234,8 @@ def send_claim(
 
     Jobs come from the spans in their order, each span from its highest priority down.
     Each carries its attempt: finish writes only while (worker_id, attempt) is still
-    on the row. A worker marked lost is given nothing, nor are paused queues searched.
+    on the row. A worker that is lost, stopped or has no row is given nothing, and
+    paused queues are not searched.
 
     Transaction: that of the enclosing EngineConnection.block(), or its own.
     """
@@ -231,3 +264,8 @@ def read_claimed(cursor: Any, queues: Sequence[str]) -> list[ClaimedJob]:
     jobs = [ClaimedJob._make(row) for row in cursor.fetchall()]
     jobs.sort(key=lambda job: (rank[job.queue], -job.priority, job.ready_seq))
     return jobs
+
+
+def _key(rank: dict[str, int], job: ClaimedJob) -> tuple[int, int]:
+    """Return where a job stands in the order in which a claim searches."""
+    return rank[job.queue], -job.priority

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import psycopg
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, connections
 from django.db.utils import Error as DjangoDatabaseError
 from psycopg.rows import TupleRow
+from psycopg.types.json import set_json_loads
 
 from relay.conf import get_settings
 
@@ -67,7 +69,10 @@ class EngineConnection(psycopg.Connection[TupleRow]):
     prepares: bool = True
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
-        """Wait as psycopg does, but not past answer_seconds."""
+        """Wait as psycopg does, but not past answer_seconds.
+
+        So notifies() needs a timeout below answer_seconds.
+        """
         return super().wait(self._guarded(gen), *args, **kwargs)
 
     def _guarded(self, gen: Generator[Any, Any, _T]) -> Generator[Any, Any, _T]:
@@ -125,6 +130,8 @@ def connect(alias: str, *, role: Role, name: str) -> EngineConnection:
         autocommit=True, prepare_threshold=None, **parameters
     )
     connection.answer_seconds = 2 * statement_seconds + 0.5
+    if role == "hot":
+        set_json_loads(_loads_or_none, connection)
     milliseconds = str(max(1, round(statement_seconds * 1000)))
     values = {
         "statement_timeout": milliseconds,
@@ -133,6 +140,7 @@ def connect(alias: str, *, role: Role, name: str) -> EngineConnection:
         # SKIP LOCKED raises serialization failures under a stricter default.
         "default_transaction_isolation": "read committed",
         **(_PINNED if role == "hot" else {}),
+        **({"role": assume_role} if assume_role else {}),
     }
     try:
         if relay.transaction_pooler:
@@ -142,16 +150,22 @@ def connect(alias: str, *, role: Role, name: str) -> EngineConnection:
             connection.prepares = False
         else:
             _configure(connection, values, is_local=False)
-            if assume_role:
-                connection.execute(
-                    psycopg.sql.SQL("SET ROLE {}").format(
-                        psycopg.sql.Identifier(assume_role)
-                    )
-                )
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _loads_or_none(document: str | bytes) -> Any:
+    """Return the document, or None where Python cannot hold it.
+
+    jsonb takes integers of any length and any nesting. One such row must not make a
+    whole claim unreadable: its arguments are None, and its job alone fails.
+    """
+    try:
+        return json.loads(document)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _configure(

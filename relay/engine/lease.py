@@ -10,9 +10,11 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 from relay.engine.connection import EngineConnection
+from relay.engine.finish import LONGEST
 
 __all__ = [
     "DeadChild",
+    "Ready",
     "WorkerRow",
     "give_up",
     "held",
@@ -59,12 +61,12 @@ RETURNING id
 
 SET_STATE: Final = """
 UPDATE relay_worker SET state = %(state)s
-WHERE id = ANY(%(workers)s) AND state <> 'lost'
+WHERE id = ANY(%(workers)s) AND state NOT IN ('lost', 'stopped')
 """
 
 # The first transaction of the reaper, committed before any job is touched: renewal and
-# this fight for the worker's row, finish and TAKE for the job's. A wait for the lock
-# looks at the condition again, so a renewal that commits meanwhile wins.
+# this fight for the worker's row, finish and TAKE for the job's. An open renewal is
+# skipped; one that commits before the lock has the condition looked at again.
 GIVE_UP: Final = """
 WITH dead AS MATERIALIZED (
     SELECT id FROM relay_worker
@@ -75,11 +77,17 @@ UPDATE relay_worker SET state = 'lost' FROM dead WHERE relay_worker.id = dead.id
 RETURNING relay_worker.id
 """
 
-# Index: relay_job_held_idx. No ORDER BY: there is no index for one.
+# Index: relay_job_held_idx. No ORDER BY: there is no index for one. Lost and stopped
+# are final, so whoever was seen there stays there: a live worker loses nothing even
+# if its id is passed by mistake.
 TAKE: Final = """
 WITH taken AS MATERIALIZED (
     SELECT id FROM relay_job
     WHERE state = 'running' AND worker_id = %(worker_id)s
+      AND NOT EXISTS (
+        SELECT FROM relay_worker
+        WHERE id = %(worker_id)s AND state NOT IN ('lost', 'stopped')
+      )
     LIMIT %(limit)s
     FOR NO KEY UPDATE SKIP LOCKED
 ), moved AS (
@@ -92,7 +100,8 @@ WITH taken AS MATERIALIZED (
         expires_at = CASE WHEN losses + 1 >= %(loss_limit)s
                      THEN clock_timestamp() + %(keep)s::interval END,
         losses = losses + 1,
-        error_class = 'WorkerLost',
+        error_class = CASE WHEN losses + 1 >= %(loss_limit)s THEN 'PoisonJob'
+                      ELSE 'WorkerLost' END,
         error_message = 'the worker was lost: its lease ran out'
     FROM taken WHERE job.id = taken.id
     RETURNING job.id, job.attempt, job.queue, job.priority, job.ready_seq,
@@ -109,8 +118,7 @@ WITH taken AS MATERIALIZED (
            jsonb_build_object('worker', %(worker_id)s::uuid)
     FROM moved
 )
-SELECT queue, priority, min(ready_seq), count(*),
-       count(*) FILTER (WHERE state = 'failed')
+SELECT queue, priority, min(ready_seq) FILTER (WHERE state = 'queued'), count(*)
 FROM moved GROUP BY queue, priority
 """
 
@@ -124,24 +132,27 @@ WHERE worker.id IS NULL OR worker.state IN ('lost', 'stopped')
 """
 
 # A child that is gone for good, seen by its parent. Attempts it had started are
-# charged as crashes unless relay killed it; the rest goes back as it came.
+# charged as crashes unless relay killed it; the rest goes back as it came. Locked in
+# the order of ids, as a finish of the child's that is still open in the server does.
 SETTLE_DEAD_CHILD: Final = """
 WITH begun AS MATERIALIZED (
     SELECT * FROM jsonb_to_recordset(%(started)s::jsonb)
         AS started(id uuid, attempt int, delay_s float8[])
 ), held AS MATERIALIZED (
-    SELECT id FROM relay_job
+    SELECT id, attempt, crashes FROM relay_job
     WHERE state = 'running' AND worker_id = %(worker_id)s
+    ORDER BY id
     FOR NO KEY UPDATE
 ), judged AS MATERIALIZED (
-    SELECT job.id, CASE
+    SELECT held.id, CASE
         WHEN begun.id IS NULL OR NOT %(is_charged)s THEN 'release'
-        WHEN job.crashes + 1 >= %(crash_limit)s THEN 'poison'
-        WHEN job.crashes = 0 THEN 'again'
+        WHEN held.crashes + 1 >= %(crash_limit)s THEN 'poison'
+        WHEN held.crashes = 0 THEN 'again'
         ELSE 'later' END AS act,
-        begun.delay_s[least(job.crashes + 1, cardinality(begun.delay_s))] AS delay_s
-    FROM held JOIN relay_job AS job ON job.id = held.id
-    LEFT JOIN begun ON begun.id = job.id AND begun.attempt = job.attempt
+        coalesce(
+            begun.delay_s[least(held.crashes + 1, cardinality(begun.delay_s))], 0
+        ) AS delay_s
+    FROM held LEFT JOIN begun ON begun.id = held.id AND begun.attempt = held.attempt
 ), moved AS (
     UPDATE relay_job AS job
     SET state = CASE act WHEN 'poison' THEN 'failed' WHEN 'later' THEN 'retrying'
@@ -164,11 +175,11 @@ WITH begun AS MATERIALIZED (
     FROM judged WHERE job.id = judged.id AND job.state = 'running'
       AND job.worker_id = %(worker_id)s
     RETURNING job.id, job.attempt, job.queue, job.priority, job.ready_seq, job.state,
-              job.started_at, job.error_class, judged.act
+              job.started_at, judged.act
 ), attempts AS (
     INSERT INTO relay_attempt (job_id, attempt, worker_id, outcome, error_class,
                                error_message, started_at, ended_at)
-    SELECT id, attempt, %(worker_id)s, 'crash', error_class, %(reason)s::text,
+    SELECT id, attempt, %(worker_id)s, 'crash', 'WorkerDied', %(reason)s::text,
            started_at, clock_timestamp()
     FROM moved WHERE act <> 'release'
 ), history AS (
@@ -177,8 +188,7 @@ WITH begun AS MATERIALIZED (
            ELSE 'crash' END, attempt, jsonb_build_object('reason', %(reason)s::text)
     FROM moved
 )
-SELECT queue, priority, min(ready_seq) FILTER (WHERE state = 'queued'), count(*),
-       count(*) FILTER (WHERE act <> 'release')
+SELECT queue, priority, min(ready_seq) FILTER (WHERE state = 'queued'), count(*)
 FROM moved GROUP BY queue, priority
 """
 
@@ -190,16 +200,19 @@ WHERE state = 'running' AND queue = ANY(%(queues)s) AND worker_id = %(worker_id)
 
 RELEASE_HELD: Final = """
 WITH unknown AS MATERIALIZED (
-    SELECT id, attempt FROM jsonb_to_recordset(%(jobs)s::jsonb)
-        AS held(id uuid, attempt int)
+    SELECT job.id
+    FROM jsonb_to_recordset(%(jobs)s::jsonb) AS held(id uuid, attempt int)
+    JOIN relay_job AS job ON job.id = held.id
+    WHERE CASE WHEN job.state = 'running' AND job.attempt = held.attempt
+          THEN job.worker_id = %(worker_id)s END
+    ORDER BY job.id
+    FOR NO KEY UPDATE OF job
 ), moved AS (
     UPDATE relay_job AS job
     SET state = 'queued', ready_seq = nextval('relay_ready_seq'), worker_id = NULL,
         started_at = NULL
     FROM unknown
     WHERE job.id = unknown.id
-      AND CASE WHEN job.state = 'running' AND job.attempt = unknown.attempt
-          THEN job.worker_id = %(worker_id)s END
     RETURNING job.id, job.attempt
 ), history AS (
     INSERT INTO relay_history (job_id, at, event, attempt, detail)
@@ -289,7 +302,7 @@ def set_state(
     workers: Iterable[UUID],
     state: Literal["running", "quiet", "draining", "stopped"],
 ) -> None:
-    """Say what these workers are doing; a lost one stays lost."""
+    """Say what these workers are doing; lost and stopped are final."""
     connection.execute(SET_STATE, {"workers": list(workers), "state": state})
 
 
@@ -305,7 +318,10 @@ def give_up(connection: EngineConnection) -> list[UUID]:
 
 
 def orphan_holders(connection: EngineConnection) -> list[UUID]:
-    """Return who holds running jobs but is lost, stopped or has no row."""
+    """Return who holds running jobs but is lost, stopped or has no row.
+
+    Their jobs are for take(), as those of workers just given up.
+    """
     return [row[0] for row in connection.execute(ORPHAN_HOLDERS)]
 
 
@@ -320,6 +336,7 @@ def take(
     """Take at most limit jobs from a lost worker, ready again at once.
 
     A job taken loss_limit times fails as poison. Call again while limit come back.
+    From a worker that is neither lost, stopped nor without a row, nothing is taken.
 
     Transaction: its own. Rows that a finish holds are skipped: the finish wins.
 
@@ -332,7 +349,7 @@ def take(
             "worker_id": worker_id,
             "limit": limit,
             "loss_limit": loss_limit,
-            "keep": keep,
+            "keep": _capped(keep),
         },
     ).fetchall()
     return _count_and_ready(rows)
@@ -353,7 +370,11 @@ def settle_dead_child(
     Transaction: its own. Call it only after the process was reaped.
     """
     document = [
-        {"id": str(job_id), "attempt": attempt, "delay_s": list(delays)}
+        {
+            "id": str(job_id),
+            "attempt": attempt,
+            "delay_s": [min(delay, LONGEST.total_seconds()) for delay in delays],
+        }
         for job_id, attempt, delays in child.started
     ]
     rows = connection.execute(
@@ -364,7 +385,7 @@ def settle_dead_child(
             "is_charged": child.is_charged,
             "reason": child.reason,
             "crash_limit": crash_limit,
-            "keep": keep,
+            "keep": _capped(keep),
         },
     ).fetchall()
     return _count_and_ready(rows)
@@ -394,6 +415,10 @@ def release_held(
         {"jobs": json.dumps(document), "worker_id": worker_id, "reason": reason},
     )
     return {row[0] for row in rows}
+
+
+def _capped(keep: timedelta | None) -> timedelta | None:
+    return None if keep is None else min(keep, LONGEST)
 
 
 def _count_and_ready(rows: Sequence[tuple[Any, ...]]) -> tuple[int, list[Ready]]:

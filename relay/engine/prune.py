@@ -36,17 +36,18 @@ DELETE FROM relay_job USING old WHERE relay_job.id = old.id
 
 # Rows are made in the order of their ids: only the oldest few are looked at.
 PRUNE_OCCURRENCES: Final = """
-DELETE FROM relay_occurrence WHERE id IN (
-    SELECT oldest.id FROM (
-        SELECT id, created_at FROM relay_occurrence ORDER BY id LIMIT %(limit)s
-    ) AS oldest
-    WHERE oldest.created_at < statement_timestamp() - %(keep)s::interval
+WITH old AS MATERIALIZED (
+    SELECT id FROM relay_occurrence
+    WHERE created_at < statement_timestamp() - %(keep)s::interval
+      AND id IN (SELECT id FROM relay_occurrence ORDER BY id LIMIT %(limit)s)
+    FOR UPDATE SKIP LOCKED
 )
+DELETE FROM relay_occurrence USING old WHERE relay_occurrence.id = old.id
 """
 
 # A worker that still holds running rows stays until they are taken.
 PRUNE_WORKERS: Final = """
-DELETE FROM relay_worker WHERE id IN (
+WITH old AS MATERIALIZED (
     SELECT worker.id FROM relay_worker AS worker
     WHERE worker.state IN ('stopped', 'lost')
       AND worker.heartbeat_at < statement_timestamp() - %(keep)s::interval
@@ -56,14 +57,17 @@ DELETE FROM relay_worker WHERE id IN (
       )
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
+DELETE FROM relay_worker USING old WHERE relay_worker.id = old.id
 """
 
+# Index: that of relay_history.job_id.
 PRUNE_QUEUE_HISTORY: Final = """
-DELETE FROM relay_history WHERE id IN (
+WITH old AS MATERIALIZED (
     SELECT id FROM relay_history
     WHERE job_id IS NULL AND at < statement_timestamp() - %(keep)s::interval
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
+DELETE FROM relay_history USING old WHERE relay_history.id = old.id
 """
 
 

@@ -1,0 +1,23 @@
+"""The engine's own connections, closed before the tables are emptied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from relay.engine.connection import EngineConnection, connect
+
+
+@pytest.fixture
+def hot(transactional_db: None) -> Iterator[EngineConnection]:
+    connection = connect("default", role="hot", name="tests")
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def duty(transactional_db: None) -> Iterator[EngineConnection]:
+    connection = connect("default", role="duty", name="tests")
+    yield connection
+    connection.close()
