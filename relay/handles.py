@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JobHandle"]
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 # How often a waiting handle looks: from the first to the last, doubling.
 FIRST_LOOK_SECONDS: Final = 0.02
@@ -44,7 +44,7 @@ FROM relay_job WHERE id = %(id)s
 _FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 
 
-class JobHandle(Generic[R]):
+class JobHandle(Generic[R_co]):
     """One job, as its caller sees it: nothing is kept, each question reads the row.
 
     Attributes:
@@ -78,9 +78,7 @@ class JobHandle(Generic[R]):
         Raises:
             JobNotFound: the row is gone, or was rolled back.
         """
-        from relay.models import JobState  # here: import relay loads no models
-
-        return JobState(self._read(_READ_STATE)[0])
+        return _state(self._read(_READ_STATE)[0])
 
     async def astate(self) -> JobState:
         """As state, for async code."""
@@ -109,22 +107,13 @@ class JobHandle(Generic[R]):
             ResultTimeout: the job has not ended in time; it goes on.
             WaitRefused: the caller is inside a transaction, where waiting is useless.
         """
-        for pause_seconds in self._looks(timeout):
-            if self._has_ended():
-                break
-            time.sleep(pause_seconds)
-        return self.state
+        return _state(self._wait(timeout)[0])
 
     async def await_(self, timeout: float = WAIT_SECONDS) -> JobState:
         """As wait, for async code."""
-        look = sync_to_async(self._has_ended, thread_sensitive=True)
-        for pause_seconds in self._looks(timeout):
-            if await look():
-                break
-            await asyncio.sleep(pause_seconds)
-        return await self.astate()
+        return _state((await self._await(timeout))[0])
 
-    def result(self, timeout: float = WAIT_SECONDS) -> R:
+    def result(self, timeout: float = WAIT_SECONDS) -> R_co:
         """Wait until the job has completed and return what its function returned.
 
         Args:
@@ -137,13 +126,14 @@ class JobHandle(Generic[R]):
             WaitRefused: the caller is inside a transaction, where waiting is useless.
             DecodeError: the result cannot be turned back into a value here.
         """
-        self.wait(timeout)
-        return self._result()
+        return cast("R_co", self._result(self._wait(timeout)))
 
-    async def aresult(self, timeout: float = WAIT_SECONDS) -> R:
+    async def aresult(self, timeout: float = WAIT_SECONDS) -> R_co:
         """As result, for async code."""
-        await self.await_(timeout)
-        return await sync_to_async(self._result, thread_sensitive=True)()
+        row = await self._await(timeout)
+        # In a thread: a model instance in the result is read from its table.
+        decoded = await sync_to_async(self._result, thread_sensitive=True)(row)
+        return cast("R_co", decoded)
 
     def cancel(self, *, actor: str | None = None) -> None:
         """Cancel the job while it has not started.
@@ -161,7 +151,7 @@ class JobHandle(Generic[R]):
         """
         control.retry(self.id, actor=actor, using=self.using)
 
-    def replay(self, *, actor: str | None = None) -> JobHandle[R]:
+    def replay(self, *, actor: str | None = None) -> JobHandle[R_co]:
         """Enqueue a new job with the arguments and options of this one, which ended.
 
         Raises:
@@ -178,9 +168,26 @@ class JobHandle(Generic[R]):
             raise JobNotFound(self.id)
         return cast("Sequence[Any]", row)
 
-    def _has_ended(self) -> bool:
-        if self._read(_READ_STATE)[0] in _FINAL:
-            return True
+    def _wait(self, timeout: float) -> Sequence[Any]:
+        for pause_seconds in self._looks(timeout):
+            if (row := self._look()) is not None:
+                return row
+            time.sleep(pause_seconds)
+        raise self._too_late(timeout)
+
+    async def _await(self, timeout: float) -> Sequence[Any]:
+        look = sync_to_async(self._look, thread_sensitive=True)
+        for pause_seconds in self._looks(timeout):
+            if (row := await look()) is not None:
+                return row
+            await asyncio.sleep(pause_seconds)
+        raise self._too_late(timeout)
+
+    def _look(self) -> Sequence[Any] | None:
+        """Read the row; None if the job has not ended."""
+        row = self._read(_READ_END)
+        if row[0] in _FINAL:
+            return row
         if connections[self.using].in_atomic_block:
             raise WaitRefused(
                 f"job {self.id} has not ended, and waiting for it inside a transaction "
@@ -188,15 +195,11 @@ class JobHandle(Generic[R]):
                 "even start: wait after the atomic() block, or let the job itself do "
                 "what has to follow"
             )
-        return False
+        return None
 
     def _looks(self, timeout: float) -> Iterator[float]:
         """Give the pause after each look, until the time is over."""
-        if isinstance(timeout, bool) or not (
-            isinstance(timeout, (int, float))
-            and math.isfinite(timeout)
-            and timeout >= 0
-        ):
+        if not _is_seconds(timeout):
             raise ArgumentError(
                 f"timeout={timeout!r}: give the seconds to wait, 0 or more"
             )
@@ -206,16 +209,24 @@ class JobHandle(Generic[R]):
             yield min(pause_seconds, left_seconds)
             pause_seconds = min(2 * pause_seconds, LAST_LOOK_SECONDS)
         yield 0.0
-        raise ResultTimeout(
+
+    def _too_late(self, timeout: float) -> ResultTimeout:
+        return ResultTimeout(
             f"job {self.id} has not ended within {timeout} s; it goes on: ask again "
             "later, or wait longer with timeout="
         )
 
-    def _result(self) -> R:
-        state, result, error_class, message = self._read(_READ_END)
+    def _result(self, row: Sequence[Any]) -> Any:
+        state, result, error_class, message = row
         if state != "completed":
             raise TaskFailed(self.id, state, error_class, message)
-        return cast("R", codec.decode(None if result is None else json.loads(result)))
+        return codec.decode(None if result is None else json.loads(result))
+
+
+def _state(value: str) -> JobState:
+    from relay.models import JobState  # here: import relay loads no models
+
+    return JobState(value)
 
 
 def _is_seconds(value: object) -> bool:

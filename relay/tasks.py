@@ -21,7 +21,7 @@ from typing import (
 )
 from uuid import UUID
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import iscoroutinefunction, sync_to_async
 
 from relay import codec
 from relay.conf import DEFAULT_QUEUE, get_settings
@@ -62,6 +62,7 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 # --- tasks ---------------------------------------------------------------------------
 
@@ -81,16 +82,17 @@ class Task(Generic[P, R]):
         self, function: Callable[P, Any], /, **options: Unpack[TaskOptions]
     ) -> None:
         check_task_options(options)
+        # First: it copies the function's own attributes, whatever they are called.
+        functools.update_wrapper(self, function)
         self.name: str = options.get("name") or _name_of(function)
         self.function = function
-        self.is_async: bool = inspect.iscoroutinefunction(function)
+        self.is_async: bool = iscoroutinefunction(function)
         self.queue: str = options.get("queue", DEFAULT_QUEUE)
         self.priority: int = options.get("priority", 0)
         self.max_retries: int | None = options.get("max_retries")
         self.backoff: Backoff | None = options.get("backoff")
         self.retention: timedelta | Default | None = options.get("retention", DEFAULT)
         self.signature = inspect.signature(function)
-        functools.update_wrapper(self, function)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return cast("R", self.function(*args, **kwargs))
@@ -203,7 +205,12 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         raise ArgumentError(
             f"@task on {function!r}: it is no function; wrap it in one with def"
         )
-    kind = AsyncTask if inspect.iscoroutinefunction(function) else Task
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ArgumentError(
+            f"@task on {function!r}: it is a generator, whose body a call does not "
+            "run; return a list, or enqueue a job for each item"
+        )
+    kind = AsyncTask if iscoroutinefunction(function) else Task
     return _register(kind(function, **options))
 
 
@@ -278,7 +285,7 @@ _NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobRequest(Generic[R]):
+class JobRequest(Generic[R_co]):
     """A job that is checked and encoded but not enqueued yet; made by Task.job."""
 
     task: str

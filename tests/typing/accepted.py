@@ -1,0 +1,76 @@
+"""What a type checker must accept; tests/typing/test_typing.py runs mypy on it."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import Any, assert_type
+
+from relay import (
+    Backoff,
+    JobHandle,
+    JobRequest,
+    Task,
+    aenqueue,
+    cron,
+    enqueue,
+    enqueue_many,
+    task,
+)
+
+
+@task
+def bare(a: int, *, b: str = "") -> str:
+    return b * a
+
+
+@task(queue="mail", max_retries=5, backoff=Backoff(), retention=timedelta(hours=1))
+def configured(user_id: int) -> bytes:
+    return bytes(user_id)
+
+
+@task
+async def coroutine(a: int) -> float:
+    return a / 2
+
+
+@task(priority=3)
+async def configured_coroutine(a: int) -> float:
+    return a / 2
+
+
+@cron("0 7 * * 1-5", timezone="Europe/Rome")
+@task
+def scheduled() -> None: ...
+
+
+def calls() -> None:
+    assert_type(bare(1, b="x"), str)
+    not_awaited = coroutine(1)
+    _ = assert_type(not_awaited, Coroutine[Any, Any, float])
+    not_awaited.close()
+    assert_type(bare.enqueue(1, b="x"), JobHandle[str])
+    assert_type(bare.enqueue(1).result(), str)
+    assert_type(configured.enqueue(user_id=1), JobHandle[bytes])
+    assert_type(coroutine.enqueue(1), JobHandle[float])
+    assert_type(configured_coroutine.enqueue(1).result(timeout=5), float)
+    assert_type(bare.job(1), JobRequest[str])
+    assert_type(bare.using(priority=1, run_in=timedelta(1)).enqueue(1), JobHandle[str])
+    assert_type(bare.using(queue="a").using(priority=1).job(1), JobRequest[str])
+    assert_type(enqueue("a:b", 1, kwargs={"c": 2}, queue="mail"), JobHandle[Any])
+    assert_type(enqueue_many([bare.job(1), bare.job(2)]), list[JobHandle[str]])
+    enqueue_many([bare.job(1), coroutine.job(2)])
+    scheduled.enqueue()
+    as_argument(bare)
+    as_argument(coroutine)
+
+
+def as_argument(made: Task[..., Any]) -> None:
+    made.enqueue(1, "anything")
+
+
+async def awaited() -> None:
+    assert_type(await coroutine(1), float)
+    assert_type(await bare.aenqueue(1), JobHandle[str])
+    assert_type(await (await coroutine.aenqueue(1)).aresult(), float)
+    assert_type(await aenqueue("a:b"), JobHandle[Any])

@@ -1,0 +1,48 @@
+"""What a type checker must refuse: each line marked E, with its error codes."""
+
+from __future__ import annotations
+
+from relay import cron, enqueue, enqueue_many, task
+
+
+@task
+def bare(a: int, *, b: str = "") -> str:
+    return b * a
+
+
+@task
+async def coroutine(a: int) -> float:
+    return a / 2
+
+
+@task(queu="mail")  # E: call-overload untyped-decorator
+def misspelt() -> None: ...
+
+
+@task(priority="high")  # E: call-overload untyped-decorator
+def mistyped() -> None: ...
+
+
+@task(timeout=30)  # E: call-overload untyped-decorator
+def too_early() -> None: ...
+
+
+@cron("* * * * *")  # E: type-var
+def no_task() -> None: ...
+
+
+bare.enqueue("1")  # E: arg-type
+bare.enqueue()  # E: call-arg
+bare.enqueue(1, "x")  # E: call-arg
+bare.enqueue(1, c=2)  # E: call-arg
+bare.using(priority="high")  # E: arg-type
+bare.using(delay=1)  # E: call-arg
+bare.using(queue="mail").enqueue("1")  # E: arg-type
+bare.job("1")  # E: arg-type
+coroutine.enqueue("1")  # E: arg-type
+enqueue(bare, 1)  # E: arg-type
+enqueue("a:b", unique=True)  # E: call-arg
+enqueue_many([bare])  # E: arg-type
+number: int = bare.enqueue(1).result()  # E: assignment
+text: str = coroutine.enqueue(1).result()  # E: assignment
+text = coroutine(1)  # E: assignment
