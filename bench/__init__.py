@@ -1,0 +1,1 @@
+"""Speed, measured: ratios within one run, never asserted by a test."""
