@@ -116,4 +116,4 @@ def django_db_modify_db_settings(
     django_db_modify_db_settings_parallel_suffix: None,
     postgres: EmbeddedPostgres | None,
 ) -> None:
-    """Start the database for the first test that asks for it, before Django connects."""
+    """Start the database for the first test that asks for one."""

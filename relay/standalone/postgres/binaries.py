@@ -166,6 +166,7 @@ def run(
     command: Sequence[str | Path],
     *,
     account: Account = Account(),
+    folder: Path = Path("/"),
     keep_open: tuple[int, ...] = (),
     timeout: float = PROGRAM_SECONDS,
 ) -> tuple[int, str]:
@@ -186,7 +187,7 @@ def run(
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                cwd="/",
+                cwd=folder,
                 env=environment,
                 timeout=timeout,
                 pass_fds=keep_open,

@@ -121,14 +121,16 @@ class Cluster:
         code, output = run(
             [
                 binaries.program("pg_ctl"),
-                f"--pgdata={self.data}",
-                f"--log={self.log}",
+                # Relative, as pg_ctl hands both to a shell in double quotes.
+                f"--pgdata={self.data.name}",
+                f"--log={self.log.name}",
                 f"--options={shlex.join(words)}",
                 f"--timeout={START_SECONDS}",
                 "--wait",
                 "start",
             ],
             account=account,
+            folder=self.root,
             timeout=START_SECONDS + 10,
         )
         return f"{output.strip()}\n{_tail(self.log, 2_000)}" if code else None

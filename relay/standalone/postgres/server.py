@@ -231,8 +231,9 @@ class EmbeddedPostgres:
             sys.stderr.write(f"PostgreSQL in {self.root} was not stopped: {error}\n")
 
     @contextmanager
-    def _turn(self, *, timeout: float = TURN_SECONDS) -> Iterator[FileLock]:
+    def _turn(self, *, timeout: float | None = None) -> Iterator[FileLock]:
         """Hold start.lock: one process at a time makes, starts or stops the server."""
+        timeout = TURN_SECONDS if timeout is None else timeout
         with FileLock(self.root / "start.lock") as turn:
             if not turn.take(timeout=timeout):
                 raise StandaloneError(
