@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -27,7 +28,8 @@ def register(kind: type[DataclassT]) -> type[DataclassT]:
     Dataclasses in the annotations of a task need no registration.
 
     Raises:
-        TypeError: it is no dataclass, or not at the top level of a module.
+        TypeError: it is no dataclass, not at the top level of a module, or not to be
+            made from its fields alone.
     """
     if not dataclasses.is_dataclass(kind):
         raise TypeError(f"{kind!r} is no dataclass: only dataclasses are registered")
@@ -36,8 +38,18 @@ def register(kind: type[DataclassT]) -> type[DataclassT]:
             f"{class_name(kind)} is defined inside a function, where no worker can "
             "find it: move it to the top level of its module"
         )
+    if not _is_made_from_fields(kind):
+        raise TypeError(
+            f"{class_name(kind)} cannot be made anew from its fields: its __init__ "
+            "takes other arguments (InitVar, or one of its own)"
+        )
     _dataclasses[class_name(kind)] = kind
     return kind
+
+
+def _is_made_from_fields(kind: type[Any]) -> bool:
+    fields = {field.name for field in dataclasses.fields(kind) if field.init}
+    return set(inspect.signature(kind).parameters) == fields
 
 
 def register_annotations(function: Callable[..., Any]) -> None:
@@ -68,6 +80,7 @@ def _register_within(hint: object) -> None:
         and dataclasses.is_dataclass(hint)
         and _dataclasses.get(class_name(hint)) is not hint
         and "<locals>" not in hint.__qualname__
+        and _is_made_from_fields(hint)
     ):
         register(hint)
         try:

@@ -101,7 +101,7 @@ def _check_run_at(value: object) -> None:
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise ArgumentError(
             f"run_at={value!r}: give a datetime with a time zone, such as "
-            "django.utils.timezone.now() + timedelta(hours=1)"
+            "datetime.now(UTC) + timedelta(hours=1)"
         )
     if not EARLIEST <= value <= LATEST:
         raise ArgumentError(

@@ -337,14 +337,14 @@ def _request(
 
 
 def _request_by_name(
-    name: str,
+    name: object,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any] | None,
     options: Mapping[str, Any],
 ) -> JobRequest[Any]:
     check_enqueue_options(options)
     keywords = dict(kwargs or {})
-    made = _tasks.get(name)
+    made = _tasks.get(name) if isinstance(name, str) else None
     if made is not None:
         return _request(made, args, keywords, options)
     return JobRequest(
@@ -410,9 +410,17 @@ def enqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:
 
     Transaction: joins the caller's on the alias RELAY["DATABASE"].
     """
-    jobs, using = [request.new_job() for request in requests], get_settings().database
+    jobs, using = [_new_job(request) for request in requests], get_settings().database
     engine.insert_many(jobs, using=using)
     return [JobHandle(job.id, job.task, using=using) for job in jobs]
+
+
+def _new_job(request: object) -> engine.NewJob:
+    if not isinstance(request, JobRequest):
+        raise ArgumentError(
+            f"enqueue_many with {request!r}: give what a task's job(...) returns"
+        )
+    return request.new_job()
 
 
 async def aenqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:

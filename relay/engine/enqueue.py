@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -101,7 +101,10 @@ RETURNING CASE WHEN state = 'queued' THEN ready_seq END
 """
 
 # A ready_seq taken before the COPY is below every row's own: what the wake-up names.
-_CLOCK: Final = "SELECT clock_timestamp(), nextval('relay_ready_seq')"
+# The time without its zone: where USE_TZ is False, Django takes that off anyway.
+_CLOCK: Final = (
+    "SELECT clock_timestamp() AT TIME ZONE 'UTC', nextval('relay_ready_seq')"
+)
 _COPY_READY: Final = (
     "COPY relay_job (id, task, queue, priority, max_retries, args) FROM STDIN"
 )
@@ -196,7 +199,8 @@ def insert_many(jobs: Sequence[NewJob], *, using: str) -> None:
     rows: Iterable[tuple[Any, ...]]
     with connection.cursor() as cursor:
         cursor.execute(_CLOCK)
-        now, ready_seq = cursor.fetchone()
+        clock, ready_seq = cursor.fetchone()
+        now = clock.replace(tzinfo=UTC)
         if all(job.is_plain for job in jobs):
             statement, rows = _COPY_READY, map(_ready_row, jobs)
             ready = jobs

@@ -169,10 +169,14 @@ class _Sender:
         key = queue, priority
         waiting[key] = min(ready_seq, waiting.get(key, ready_seq))
         if self._thread is None:
-            self._thread = threading.Thread(
+            thread = threading.Thread(
                 target=self._run, name="relay-wakeup", daemon=True
             )
-            self._thread.start()
+            try:
+                thread.start()
+            except RuntimeError:
+                return  # no more threads, as at the interpreter's end: polling is left
+            self._thread = thread
         self._ready.notify()
 
     def _run(self) -> None:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections import OrderedDict, namedtuple
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import IntEnum, StrEnum
@@ -224,6 +224,11 @@ def test_the_path_of_a_refused_argument_says_which_it_is() -> None:
     assert second.value.path == "kwargs['when'][0]"
 
 
+def test_a_keyword_that_looks_like_a_tag_is_refused() -> None:
+    with pytest.raises(EncodeError, match="keeps for itself"):
+        codec.encode_arguments((), {"__relay__": "date"})
+
+
 @pytest.mark.parametrize("letter", ["x", "é", "𝄞"])
 def test_120_arguments_are_bounded_in_bytes(letter: str) -> None:
     size = len(letter.encode())
@@ -269,6 +274,23 @@ def test_a_dataclass_defined_in_a_function_is_not_registered() -> None:
         codec.register(Local)
     with pytest.raises(EncodeError):
         codec.encode(Local(1))
+
+
+@dataclass
+class WithInitVar:
+    value: int
+    extra: InitVar[int]
+
+
+def test_a_dataclass_that_its_fields_do_not_make_is_refused() -> None:
+    def function(value: WithInitVar) -> None: ...
+
+    register_annotations(function)
+
+    with pytest.raises(TypeError, match="InitVar"):
+        codec.register(WithInitVar)
+    with pytest.raises(EncodeError, match="WithInitVar"):
+        codec.encode(WithInitVar(1, 2))
 
 
 def test_only_dataclasses_are_registered() -> None:

@@ -15,6 +15,8 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
 
 from relay import (
     ArgumentError,
@@ -303,6 +305,37 @@ def test_jobs_due_now_and_later_go_in_by_one_copy() -> None:
     assert [handle.state for handle in handles] == ["queued", "scheduled", "queued"]
     first, second, _ = (row(handle.id).run_at for handle in handles)
     assert second - first == timedelta(days=1)
+
+
+@override_settings(USE_TZ=False)
+def test_a_project_without_time_zones_enqueues_by_copy() -> None:
+    handles = enqueue_many(
+        [add.job(1, 2), add.using(run_at=datetime(2999, 1, 1, tzinfo=UTC)).job(1, 2)]
+    )
+
+    assert [handle.state for handle in handles] == ["queued", "scheduled"]
+
+
+def test_enqueueing_works_while_queries_are_logged() -> None:
+    with CaptureQueriesContext(connection) as queries:
+        add.enqueue(1, 2)
+        enqueue_many([add.job(1, 2)])
+
+    assert any("COPY relay_job" in query["sql"] for query in queries)
+
+
+@pytest.mark.parametrize("value", [add, "testproject.tasks.add", None], ids=str)
+def test_enqueue_many_takes_nothing_but_requests(value: Any) -> None:
+    with pytest.raises(ArgumentError, match="enqueue_many with"):
+        enqueue_many([add.job(1, 2), value])
+
+    assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize("name", [add, 3, None, ["x"]], ids=str)
+def test_enqueue_takes_nothing_but_a_name(name: Any) -> None:
+    with pytest.raises(ArgumentError, match="cannot name a task"):
+        enqueue(name)
 
 
 # --- over a plain connection, for duties ---------------------------------------------

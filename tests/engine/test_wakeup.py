@@ -326,6 +326,23 @@ def test_a_failing_thread_is_logged_once_a_minute_and_fails_nobody(
     assert caplog.records[0].exc_info
 
 
+@pytest.mark.usefixtures("wide_window")
+def test_a_process_that_can_start_no_thread_leaves_the_rest_to_polling(
+    listener: Listener, sender: wakeup._Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        sender.send("default", "q", 0, 1)
+        sender.send("default", "q", 0, 2)
+    assert sender._thread is None
+    sender.send("default", "q", 0, 3)
+
+    assert [listener.next(), listener.next()] == [("q", 0, 1), ("q", 0, 2)]
+
+
 def test_a_connection_that_breaks_after_the_commit_leaves_it_to_the_thread(
     listener: Listener, sender: wakeup._Sender
 ) -> None:
