@@ -1,0 +1,75 @@
+# Each target does all its own set-up into $(VENV), from python3 (3.11 or newer) and
+# make alone; a second run reuses what is there.
+
+PYTHON ?= python3
+VENV ?= .venv
+# A dependency group that pins Django: django52, django60, django61.
+DJANGO ?=
+# Passed on to what the target runs: make test ARGS="-k codec".
+ARGS ?=
+
+BIN := $(VENV)/bin
+RUN := $(VENV)/.run-$(DJANGO)
+DEVELOP := $(VENV)/.develop-$(DJANGO)
+OLDEST := 3,11
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+unexport PYTHONHOME PYTHONPATH
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint format types imports chaos-smoke bench clean
+
+help: ## list the targets
+	@echo 'make TARGET [ARGS="..."] [PYTHON=python3.12] [VENV=.venv]'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1@\2/p' $(firstword $(MAKEFILE_LIST)) | \
+	    while IFS=@ read -r name text; do printf '%-15s %s\n' "  $$name" "$$text"; done
+
+demo: $(RUN) ## see relay work: real jobs, a retry, a killed worker (ARGS=--once ends by itself)
+	$(BIN)/python -m relay.standalone.demo $(ARGS)
+
+test: $(DEVELOP) ## run every test but those of tests/chaos (ARGS=--full: at full size)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: lint types imports ## lint, types and imports
+
+lint: $(DEVELOP) ## check format and rules with ruff
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+format: $(DEVELOP) ## format with ruff
+	$(BIN)/ruff format .
+
+types: $(DEVELOP) ## check types with mypy
+	$(BIN)/mypy
+
+imports: $(DEVELOP) ## check that layers import downwards only
+	$(BIN)/lint-imports
+
+chaos-smoke: $(DEVELOP) ## kill workers under load, and prove that two broken engines are caught
+	$(BIN)/python -m tests.chaos smoke --mutants M1,M2 $(ARGS)
+
+bench: $(DEVELOP) ## measure speed
+	$(BIN)/python -m bench $(ARGS)
+
+clean: ## stop the embedded PostgreSQL and remove all that was made here, its data too
+	@set -e; for root in .relay/postgres/*/; do \
+	    if [ -e "$$root/data" ] && [ -x $(BIN)/python ]; then \
+	        $(BIN)/python -m relay.standalone.postgres stop --root "$$root"; fi; done
+	rm -rf .relay .venv .venv-* .tox build dist bench/out tests/chaos/out
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(RUN): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < ($(OLDEST)))' || \
+	    { echo '$(PYTHON) is not Python 3.11 or newer: make PYTHON=python3.12 ...' >&2; exit 1; }
+	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV) || \
+	    { echo 'no virtual environment can be made: on Debian, apt-get install python3-venv' >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable '.[standalone]' $(if $(DJANGO),--group $(DJANGO))
+	@touch $@
+
+$(DEVELOP): $(RUN)
+	$(BIN)/python -m pip install --quiet --group test --group lint --group types \
+	    $(if $(DJANGO),--group $(DJANGO))
+	@touch $@
