@@ -19,6 +19,7 @@ from typing import Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import Model
@@ -32,6 +33,7 @@ from relay.dataclass_names import (
 from relay.exceptions import DecodeError, EncodeError
 
 __all__ = [
+    "adecode_arguments",
     "clean_text",
     "decode",
     "decode_arguments",
@@ -393,6 +395,22 @@ def decode_arguments(document: object) -> tuple[list[Any], dict[str, Any]]:
         f"{_shown(document)} holds no arguments: relay_job.args is "
         '{"args": [...], "kwargs": {...}}'
     )
+
+
+async def adecode_arguments(document: object) -> tuple[list[Any], dict[str, Any]]:
+    """As decode_arguments, for an event loop: model instances are read in a thread."""
+    if _names_a_model(document):
+        read = sync_to_async(decode_arguments, thread_sensitive=True)
+        return await read(document)
+    return decode_arguments(document)
+
+
+def _names_a_model(document: object) -> bool:
+    if isinstance(document, dict):
+        return document.get(_TAG) == "model" or any(
+            _names_a_model(item) for item in document.values()
+        )
+    return isinstance(document, list) and any(map(_names_a_model, document))
 
 
 def _decode_tagged(document: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -212,6 +213,12 @@ def test_arguments_round_trip() -> None:
         [1, UUID(int=1)],
         {"when": date(2026, 1, 1)},
     )
+
+
+def test_arguments_without_models_are_decoded_in_the_loop_itself() -> None:
+    document = json.loads(codec.encode_arguments(([{1}],), {}))
+
+    assert asyncio.run(codec.adecode_arguments(document)) == ([[{1}]], {})
 
 
 def test_the_path_of_a_refused_argument_says_which_it_is() -> None:

@@ -449,6 +449,15 @@ def test_a_model_instance_travels_by_its_key() -> None:
     assert codec.decode(document) == [user]
 
 
+def test_a_coroutine_gets_its_model_instance_read_in_a_thread() -> None:
+    user = User.objects.create(username="her")
+    document = json.loads(codec.encode_arguments((1,), {"users": [user]}))
+
+    decoded = async_to_sync(codec.adecode_arguments)(document)
+
+    assert decoded == ([1], {"users": [user]})
+
+
 def test_a_deleted_instance_is_named() -> None:
     user = User.objects.create(username="her")
     document = json.loads(codec.encode(user))

@@ -64,14 +64,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_a_handle_shows_the_state_of_its_row() -> None:
     handle = add.enqueue(1, 2)
-    assert handle.state is JobState.QUEUED
-    assert handle.refresh() is JobState.QUEUED
+    assert handle.state == JobState.QUEUED
+    assert handle.refresh() == JobState.QUEUED
     assert handle.task == "testproject.tasks.add"
     assert str(handle.id) in repr(handle)
 
     end(handle, "completed", 3)
 
-    assert handle.state is JobState.COMPLETED
+    assert handle.refresh() is JobState.COMPLETED
 
 
 def test_handles_of_one_job_are_equal() -> None:

@@ -41,7 +41,7 @@ class Listener:
             self._received.extend(notify.payload for notify in received)
         return wakeup.parse(self._received.popleft()) if self._received else None
 
-    def all_before_a_marker(self) -> list[tuple[str, int, int] | None]:
+    def all_before_a_marker(self) -> list[tuple[str, int, int]]:
         """The wake-ups whose transactions committed before this call."""
         with connection.cursor() as cursor:
             cursor.execute(wakeup.NOTIFY, {"payload": "marker 0 0"})
@@ -148,7 +148,7 @@ def test_92_a_savepoint_rolled_back_announces_only_the_outer_job(
         add.using(queue="outer").enqueue(1, 2)
 
     sent = listener.all_before_a_marker()
-    assert [wake_up and wake_up[0] for wake_up in sent] == ["outer"]
+    assert [queue for queue, _, _ in sent] == ["outer"]
 
 
 def test_133_nothing_is_sent_inside_the_transaction(listener: Listener) -> None:
@@ -238,7 +238,7 @@ def test_queues_do_not_wait_for_one_another(
 
     assert sender._thread is None
     sent = listener.all_before_a_marker()
-    assert [wake_up and wake_up[0] for wake_up in sent] == ["a", "b"]
+    assert [queue for queue, _, _ in sent] == ["a", "b"]
 
 
 @pytest.mark.usefixtures("wide_window")
@@ -259,7 +259,6 @@ def test_5000_jobs_in_one_call_send_one_wake_up_below_all_of_them(
     enqueue_many([add.job(i, i) for i in range(5_000)])
 
     (sent,) = listener.all_before_a_marker()
-    assert sent is not None
     lowest = Job.objects.order_by("ready_seq").values_list("ready_seq", flat=True)[0]
     assert sent == ("default", 0, lowest - 1)
 
@@ -439,5 +438,5 @@ def test_threads_announce_side_by_side(
     while (last := sender._thread) is not None:
         last.join(10)
 
-    places = [wake_up[2] for wake_up in listener.all_before_a_marker() if wake_up]
+    places = [place for _, _, place in listener.all_before_a_marker()]
     assert min(places) == 100
