@@ -283,9 +283,9 @@ def test_a_number_that_names_another_process_does_not_block_the_start(
 ) -> None:
     with EmbeddedPostgres(root) as running:
         running.kill()
-        path = root / "data" / "postmaster.pid"
-        rest = path.read_text().partition("\n")[2]
-        path.write_text(f"{os.getpid()}\n{rest}")
+        for name in ("data/postmaster.pid", ".s.PGSQL.5432.lock"):
+            rest = (root / name).read_text().partition("\n")[2]
+            (root / name).write_text(f"{os.getppid()}\n{rest}")
 
         running.start(stop_at_exit=False)
 

@@ -194,24 +194,15 @@ class Cluster:
     def _release_dead_pid(self) -> None:
         """Keep a number that now names another process from blocking the start.
 
-        PostgreSQL refuses to start while the process in postmaster.pid exists, which
-        after a restart of a container is as good as always somebody else. Only the
-        number changes: the shared memory named below it is still checked.
+        PostgreSQL refuses to start while the process named in postmaster.pid or in the
+        socket's lock file exists, which after a restart of a container is as good as
+        always somebody else. Only the number changes: the shared memory named below
+        it is still checked.
         """
-        path = self.data / "postmaster.pid"
         if self.pid() is not None or not PROC.joinpath("self").exists():
             return
-        try:
-            rest = path.read_text().partition("\n")[2]
-            owner = path.stat()
-        except FileNotFoundError:
-            return
-        changed = path.with_suffix(".new")
-        changed.write_text(f"{NO_PID}\n{rest}")
-        changed.chmod(0o600)
-        if os.geteuid() == 0:
-            os.chown(changed, owner.st_uid, owner.st_gid)
-        changed.replace(path)
+        _replace_pid(self.data / "postmaster.pid")
+        _replace_pid(self.socket_folder / f"{SOCKET_NAME}.lock")
 
     def _is_server(self, pid: int) -> bool:
         """Tell whether the process lives and works in the data folder."""
@@ -228,6 +219,21 @@ class Cluster:
                 return process.stat().st_uid == self.data.stat().st_uid
         except (FileNotFoundError, ProcessLookupError):
             return False
+
+
+def _replace_pid(path: Path) -> None:
+    """Put NO_PID into the first line of a lock file, if there is one."""
+    try:
+        rest = path.read_text().partition("\n")[2]
+        owner = path.stat()
+    except FileNotFoundError:
+        return
+    changed = path.with_suffix(".new")
+    changed.write_text(f"{NO_PID}\n{rest}")
+    changed.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(changed, owner.st_uid, owner.st_gid)
+    changed.replace(path)
 
 
 def _exists(pid: int) -> bool:
