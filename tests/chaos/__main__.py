@@ -45,7 +45,8 @@ def _report(outcome: Outcome) -> None:
     )
     _say(
         f"  ended after their job was taken: {findings.late}; overlaps: "
-        f"{findings.overlaps}; taken with no fault: {findings.unprovoked}"
+        f"{findings.overlaps}; cut short by no known fault: "
+        f"{_words(findings.unprovoked) or 'none'}"
     )
     for kind, seconds in sorted(findings.ready_again.items()):
         _say(
@@ -100,6 +101,7 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
     _say(f"chaos {profile.name}: seeds {seeds[0]} and {seeds[1]}; histories in {root}")
     is_good = True
     with private_cluster(root / "postgres") as cluster:
+        _say(cluster.describe())
         if options.only_mutant is None:
             outcome = run(
                 profile,

@@ -22,6 +22,7 @@ from tests.chaos.histories import (
     read,
     write_lines,
 )
+from tests.chaos.logs import complaints_of
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.profiles import LEASE_SECONDS, Profile, plan
 from tests.chaos.supervisor import Owned, Supervisor
@@ -90,6 +91,7 @@ class _Run:
     def go(self) -> Outcome:
         began = time.monotonic()
         self._cluster.create(self._database)
+        log_bytes = self._cluster.log.stat().st_size
         self._supervisor.run("migrate", ["django", "migrate", "-v0"])
         with self._cluster.connect(self._database) as connection:
             connection.execute(RECORD_TRANSITIONS)
@@ -98,6 +100,8 @@ class _Run:
             finally:
                 self._supervisor.close()
             dump(connection, self._folder)
+        complaints = complaints_of(self._folder, self._cluster.log, log_bytes)
+        write_lines(self._folder / "complaints.jsonl", complaints)
         self._write(nemesis, scheduled)
         histories = read(self._folder)
         return Outcome(

@@ -126,8 +126,8 @@ class Findings:
     # Attempts that ran to their end after their job had been taken from them.
     late: int = 0
     overlaps: int = 0
-    # Jobs taken from or handed back by workers that no fault had struck.
-    unprovoked: int = 0
+    # Attempts cut short by no fault that is known of: loss, release.
+    unprovoked: Counter[str] = field(default_factory=Counter)
     # Seconds from the strike until a job in flight there was ready again, by fault.
     ready_again: dict[str, list[float]] = field(default_factory=dict)
 
@@ -160,6 +160,7 @@ def check(histories: Histories) -> Findings:
     violations += _check_budget(histories, executions, findings)
     violations += _check_occurrences(histories, findings)
     violations += _check_processes(histories)
+    violations += _check_logs(histories)
     return findings
 
 
@@ -297,12 +298,13 @@ def _check_overlaps(
                 if first.mono_ended is None or second.mono_began >= first.mono_ended:
                     continue
                 findings.overlaps += 1
+                # A process that goes on may even start what it no longer holds: the
+                # stale one is not always the first.
+                stale, other = sorted((first, second), key=lambda run: run.attempt)
                 covered = any(
-                    first.mono_began <= fault.mono_ended
-                    and fault.mono_began
-                    <= second.mono_began
-                    <= fault.mono_ended + histories.lease_seconds
-                    for fault in stops[first.pid]
+                    fault.mono_began <= other.mono_began
+                    and second.mono_began <= fault.mono_ended + histories.lease_seconds
+                    for fault in stops[stale.pid]
                 )
                 if not covered:
                     yield Violation(
@@ -315,7 +317,7 @@ def _check_overlaps(
 
 
 def _is_own_failure(transition: Transition) -> bool:
-    return transition.token is not None
+    return transition.charge == "failure"
 
 
 def _check_budget(
@@ -339,15 +341,24 @@ def _check_budget(
             if transition.old == "running" and transition.new not in FINAL:
                 if _is_own_failure(transition):
                     failed += 1
+                    continue
+                cut += 1
+                fault = _cause(struck, claim, transition, histories.lease_seconds)
+                if transition.charge == "crash" and (
+                    fault is None or fault.kind != "child"
+                ):
+                    yield Violation(
+                        rule="J11",
+                        job=job,
+                        text="charged with a crash although nobody had killed its "
+                        "child process",
+                    )
+                if fault is None:
+                    findings.unprovoked[transition.charge or "release"] += 1
                 else:
-                    cut += 1
-                    fault = _cause(struck, claim, transition, histories.lease_seconds)
-                    if fault is None:
-                        findings.unprovoked += 1
-                    else:
-                        findings.ready_again.setdefault(fault.kind, []).append(
-                            transition.at - fault.began
-                        )
+                    findings.ready_again.setdefault(fault.kind, []).append(
+                        transition.at - fault.began
+                    )
         findings.budget += failed + cut
         if runs[job] > 1 + failed + cut:
             yield Violation(
@@ -475,6 +486,14 @@ def _check_processes(histories: Histories) -> Iterator[Violation]:
             )
 
 
+def _check_logs(histories: Histories) -> Iterator[Violation]:
+    for complaint in histories.complaints:
+        yield Violation(
+            rule="LOG",
+            text=f"{complaint.source}: {complaint.text} ({complaint.count} times)",
+        )
+
+
 def history_of(histories: Histories, job: str) -> list[str]:
     """Return everything known about one job, a line each, in order of time."""
     lines: list[tuple[float, str]] = []
@@ -485,7 +504,8 @@ def history_of(histories: Histories, job: str) -> list[str]:
                     row.at,
                     f"row    {row.old} -> {row.new} attempt {row.old_attempt} -> "
                     f"{row.attempt} worker {row.old_worker} -> {row.worker} "
-                    f"token {row.token} {row.error or ''} backend {row.backend}",
+                    f"token {row.token} charge {row.charge} {row.error or ''} "
+                    f"backend {row.backend}",
                 )
             )
     holders = set()

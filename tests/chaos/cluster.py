@@ -24,6 +24,10 @@ class Cluster:
     def describe(self) -> str:
         return self._server.describe()
 
+    @property
+    def log(self) -> Path:
+        return self._server.log
+
     def connect(self, database: str) -> psycopg.Connection[Any]:
         """Open a session of the harness's own, which no fault strikes."""
         return psycopg.connect(

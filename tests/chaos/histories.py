@@ -19,6 +19,7 @@ from psycopg.rows import dict_row
 __all__ = [
     "RECORD_TRANSITIONS",
     "TRANSITIONS_AFTER",
+    "Complaint",
     "Effect",
     "Entry",
     "Fault",
@@ -49,6 +50,7 @@ CREATE TABLE chaos_transition (
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
     backend int NOT NULL DEFAULT pg_backend_pid(),
     token text,
+    charge text,
     error text
 );
 CREATE FUNCTION chaos_record() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -71,9 +73,14 @@ BEGIN
             token := substring(NEW.error_message from '\d+ [0-9a-f-]{36}');
         END IF;
         INSERT INTO chaos_transition
-            (job, old, new, old_attempt, attempt, old_worker, worker, token, error)
+            (job, old, new, old_attempt, attempt, old_worker, worker, token, charge,
+            error)
         VALUES (NEW.id, OLD.state, NEW.state, OLD.attempt, NEW.attempt,
-            OLD.worker_id, NEW.worker_id, token, NEW.error_class);
+            OLD.worker_id, NEW.worker_id, token,
+            CASE WHEN NEW.losses > OLD.losses THEN 'loss'
+                WHEN NEW.crashes > OLD.crashes THEN 'crash'
+                WHEN NEW.failures > OLD.failures THEN 'failure' END,
+            NEW.error_class);
     END IF;
     RETURN NULL;
 END
@@ -84,7 +91,7 @@ FOR EACH ROW EXECUTE FUNCTION chaos_record();
 
 TRANSITIONS_AFTER: Final = """
 SELECT seq, job::text, old, new, old_attempt, attempt, old_worker::text,
-    worker::text, extract(epoch FROM at)::float8 AS at, backend, token, error
+    worker::text, extract(epoch FROM at)::float8 AS at, backend, token, charge, error
 FROM chaos_transition WHERE seq > %(seq)s ORDER BY seq
 """
 
@@ -131,7 +138,12 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """One write to a job's row. `token`: the attempt that wrote, where it says so."""
+    """One write to a job's row.
+
+    Attributes:
+        token: the attempt that wrote, where it says so.
+        charge: the budget it was charged to: failure, crash, loss, or none.
+    """
 
     seq: int
     job: str
@@ -144,6 +156,7 @@ class Transition:
     at: float = 0.0
     backend: int = 0
     token: str | None = None
+    charge: str | None = None
     error: str | None = None
 
 
@@ -221,6 +234,15 @@ class ProcessEvent:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """What a log holds that no fault explains: whose log, what, and how often."""
+
+    source: str
+    text: str
+    count: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Histories:
     """Everything the checker may know about a run."""
@@ -233,6 +255,7 @@ class Histories:
     occurrences: list[Occurrence] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     processes: list[ProcessEvent] = field(default_factory=list)
+    complaints: list[Complaint] = field(default_factory=list)
     # Wall-clock times between which schedules had to fire; None: there were none.
     scheduled: tuple[float, float] | None = None
     lease_seconds: float = 1.0
@@ -316,6 +339,7 @@ def read(folder: Path) -> Histories:
             for row in _lines(folder / "faults.jsonl")
         ],
         processes=[ProcessEvent(**row) for row in _lines(folder / "processes.jsonl")],
+        complaints=[Complaint(**row) for row in _lines(folder / "complaints.jsonl")],
         scheduled=None if scheduled is None else (scheduled[0], scheduled[1]),
         lease_seconds=run["lease_seconds"],
         grace_seconds=run["grace_seconds"],

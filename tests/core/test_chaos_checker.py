@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.chaos.histories import (
     Transition,
     WorkerRow,
 )
+from tests.chaos.logs import complaints_of
 from tests.chaos.profiles import FIXED_SEED, SMOKE, plan
 
 A = "aaaaaaaa-0000-7000-8000-000000000000"
@@ -69,10 +71,18 @@ class Story:
         """A finish by (worker, attempt); on_row: the attempt that it met there."""
         met = attempt if on_row is None else on_row
         self.row(
-            at, old, new, old_attempt=met, attempt=met, token=f"{attempt} {worker}"
+            at,
+            old,
+            new,
+            old_attempt=met,
+            attempt=met,
+            token=f"{attempt} {worker}",
+            charge="failure" if new == "retrying" else None,
         )
 
-    def take(self, at: float, worker: str, attempt: int) -> None:
+    def take(
+        self, at: float, worker: str, attempt: int, *, charge: str | None = "loss"
+    ) -> None:
         self.row(
             at,
             "running",
@@ -80,7 +90,7 @@ class Story:
             old_attempt=attempt,
             attempt=attempt,
             old_worker=worker,
-            error="WorkerLost",
+            charge=charge,
         )
 
     def ran(self, began: float, ended: float | None, worker: str, attempt: int) -> None:
@@ -154,7 +164,8 @@ def test_a_late_finish_that_is_refused_breaks_nothing(story: Story) -> None:
 
     assert findings.violations == []
     assert (findings.late, findings.overlaps) == (1, 1)
-    assert (findings.extra, findings.budget, findings.unprovoked) == (1, 1, 0)
+    assert (findings.extra, findings.budget) == (1, 1)
+    assert findings.unprovoked == {}
     assert findings.ready_again == {"stop": [pytest.approx(1.1)]}
 
 
@@ -316,7 +327,35 @@ def test_an_overlap_that_no_stop_covers_is_j8(story: Story) -> None:
     findings = check(story.histories)
 
     assert set(findings.rules()) == {"J8/J9"}
-    assert findings.unprovoked == 1
+    assert findings.unprovoked == {"loss": 1}
+
+
+def test_a_stale_start_after_a_stop_breaks_nothing(story: Story) -> None:
+    story.claim(1, A, 1)
+    story.fault("stop", 1.5, 3.5)
+    story.take(2.6, A, 1)
+    story.claim(2.7, B, 2)
+    story.ran(2.8, 4.0, B, 2)
+    story.ran(3.3, 3.6, A, 1)
+    story.end(4.1, B, 2)
+
+    assert story.rules() == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "rules"), [("child", set()), ("keeper", {"J11"}), ("stop", {"J11"})]
+)
+def test_only_a_killed_child_may_cost_a_crash(
+    story: Story, kind: str, rules: set[str]
+) -> None:
+    story.claim(1, A, 1)
+    story.fault(kind, 1.5, 1.5)
+    story.take(1.6, A, 1, charge="crash")
+    story.claim(1.7, B, 2)
+    story.ran(1.8, 1.9, B, 2)
+    story.end(2, B, 2)
+
+    assert story.rules() == rules
 
 
 def test_an_overlap_after_a_kill_is_seen_by_how_long_the_process_lived(
@@ -357,6 +396,33 @@ def test_a_process_that_ends_badly_is_seen(
     ]
 
     assert story.rules() == {rule}
+
+
+def test_what_the_logs_complain_of_is_shown(story: Story, tmp_path: Path) -> None:
+    server = tmp_path / "server"
+    server.write_text(
+        "before the run: ERROR:  old\n"
+        "1 ERROR:  LIMIT must not be negative\n"
+        "2 ERROR:  LIMIT must not be negative\n"
+        "3 ERROR:  canceling statement due to statement timeout\n"
+        "4 FATAL:  terminating connection due to administrator command\n"
+    )
+    (tmp_path / "worker0.log").write_text(
+        "Traceback (most recent call last):\n"
+        "  File x\n"
+        "IndexError: list index out of range\n"
+        "Traceback (most recent call last):\n"
+        "  File y\n"
+        "psycopg.errors.AdminShutdown: terminating connection\n"
+    )
+    offset = len("before the run: ERROR:  old\n")
+
+    simple(story).histories.complaints = complaints_of(tmp_path, server, offset)
+
+    assert [found.text for found in check(story.histories).violations] == [
+        "PostgreSQL: LIMIT must not be negative (2 times)",
+        "worker0: IndexError: list index out of range (1 times)",
+    ]
 
 
 def scheduled(story: Story, seconds: list[int]) -> Histories:
