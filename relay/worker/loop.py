@@ -424,7 +424,7 @@ class Loop:
         buffer = min(LARGEST_BUFFER, int(slots * BUFFER_SECONDS / seconds) - slots)
         in_hand = len(self._held) - len(self._unflushed)
         room = slots + max(0, buffer) - in_hand
-        return min(room, CAPACITY - len(self._held))
+        return max(0, min(room, CAPACITY - len(self._held)))
 
     def _expected_seconds(self) -> float:
         """Return the longest measured run time of the queues served."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from datetime import timedelta
 from typing import Any
@@ -98,7 +99,11 @@ class Command(BaseCommand):
             grace=options["grace"],
             name=options["name"],
         )
-        sys.exit(parent.run())
+        code = parent.run()
+        # Python takes its own handlers away as it ends: a second signal must not kill.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        sys.exit(code)
 
     def _checked(self, asked: dict[str, int] | None) -> dict[str, int]:
         """Return the queues to serve; refuse a name that nobody knows."""
