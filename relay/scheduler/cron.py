@@ -33,7 +33,7 @@ _MARGIN: Final = timedelta(days=2)
 class Survey(NamedTuple):
     """How many instants a stretch of time holds, and the outermost two."""
 
-    count: int
+    total: int
     first: datetime | None
     last: datetime | None
 
@@ -121,7 +121,7 @@ class _Dates:
     dates: croniter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.dates = croniter(f"0 0 {self.spec.dates}", ret_type=datetime)
+        self.dates = croniter(f"0 0 {self.spec.dates}")
 
     def at_or_after(self, day: date) -> date | None:
         """Return the first matching date from this one on, None if none comes."""
@@ -129,7 +129,9 @@ class _Dates:
             return day
         if self.found is None or not self.asked <= day <= self.found:
             try:
-                match = self.dates.get_next(start_time=_midnight(day) - _SECOND)
+                match = self.dates.get_next(
+                    datetime, start_time=_midnight(day) - _SECOND
+                )
             except CroniterError:
                 return None
             self.asked, self.found = day, match.date()

@@ -130,9 +130,15 @@ class ScheduleDuty:
             logger.warning("schedule not fired yet", extra=extra)
             return
         is_known = isinstance(error, ScheduleError)
-        text = str(error) if is_known else f"{type(error).__name__}: {error}"
+        text = str(error) if is_known else _describe(error)
         written = record_error(connection, schedule_id, text)
         retry_at = self._monotonic() + RETRY_SECONDS
         self._failed[schedule_id] = (written or xmin, retry_at)
         if written is not None:
             logger.error("schedule cannot be kept", extra=extra, exc_info=not is_known)
+
+
+def _describe(error: Exception) -> str:
+    """Name the error; of a database's without the detail, which quotes whole rows."""
+    detail = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    return f"{type(error).__name__}: {detail or error}"

@@ -394,9 +394,9 @@ def _check_dates(spec: CronSpec) -> None:
         return
     try:
         croniter.expand(f"0 0 {spec.dates}", strict=True)
-        dates = croniter(f"0 0 {spec.dates}", _CHECKED_FROM, ret_type=datetime)
+        dates = croniter(f"0 0 {spec.dates}", _CHECKED_FROM)
         for _ in range(_MUST_MATCH):
-            dates.get_next()
+            dates.get_next(datetime)
     except CroniterError as error:
         raise ScheduleError(
             f"{spec.expression!r} never comes: no date matches its day of month, month "

@@ -22,6 +22,7 @@ from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
 from relay.engine.enqueue import NewJob, insert_with
 from relay.exceptions import ScheduleError, UnknownTask
 from relay.ids import uuid7
+from relay.options import PRIORITIES
 from relay.scheduler.catchup import decide, first_after, on_time
 from relay.scheduler.cron import CronSpec, Survey, load_zone, occurrences, parse
 from relay.tasks import get_task
@@ -233,10 +234,15 @@ def _template(row: _Row) -> dict[str, Any]:
         queue = check_queue_name(DEFAULT_QUEUE if queue is None else queue)
     except ValueError as error:
         raise ScheduleError(str(error)) from error
+    priority = 0 if priority is None else priority
+    if priority not in PRIORITIES:
+        raise ScheduleError(
+            f"priority {priority} must lie in {PRIORITIES[0]} to {PRIORITIES[-1]}"
+        )
     return {
         "task": row.task,
         "queue": queue,
-        "priority": 0 if priority is None else priority,
+        "priority": priority,
         "max_retries": max_retries,
         "args": _arguments(row.args),
         "schedule_id": row.id,
@@ -274,7 +280,7 @@ def _record_missed(
         {
             "schedule_id": row.id,
             "first": missed.first,
-            "count": missed.count,
+            "count": missed.total,
             "last": missed.last,
         },
     )
@@ -282,7 +288,7 @@ def _record_missed(
         "occurrences missed",
         extra={
             "schedule": row.name,
-            "missed": missed.count,
+            "missed": missed.total,
             "first_at": missed.first.isoformat(),
             "until_at": missed.last.isoformat(),
             "catch_up": row.catch_up,
