@@ -34,6 +34,9 @@ _PINNED: Final = {
     "jit": "off",
 }
 
+# No statement is executed this often: only prepare=True prepares.
+_ON_DEMAND: Final = 2**62
+
 # The largest wait for one statement, and the part of a lease it may take, so that
 # a renewal fits in after a statement that hung. Source: docs/explanation/leases.md.
 _STATEMENT_TIMEOUT: Final = timedelta(seconds=5)
@@ -132,6 +135,9 @@ def connect(alias: str, *, role: Role, name: str) -> EngineConnection:
     connection.answer_seconds = 2 * statement_seconds + 0.5
     if role == "hot":
         set_json_loads(_loads_or_none, connection)
+        if not relay.transaction_pooler:
+            # None would refuse to prepare even what asks for it.
+            connection.prepare_threshold = _ON_DEMAND
     milliseconds = str(max(1, round(statement_seconds * 1000)))
     values = {
         "statement_timeout": milliseconds,

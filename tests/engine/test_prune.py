@@ -1,0 +1,218 @@
+"""Pruning: only what has outlived its keep time, in batches, with its children."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from relay.engine import prune
+from relay.engine.connection import EngineConnection, connect
+from relay.ids import uuid7
+from tests.engine.rows import add_jobs, add_worker, hold, states
+
+pytestmark = pytest.mark.django_db(transaction=True, available_apps=["relay"])
+
+PAST = "2026-01-01"
+FUTURE = "2126-01-01"
+
+
+def old(session: EngineConnection, count: int = 1, **columns: Any) -> list[UUID]:
+    return add_jobs(
+        session, count, **{"state": "completed", "expires_at": PAST, **columns}
+    )
+
+
+def count(session: EngineConnection, table: str) -> int:
+    row = session.execute(f"SELECT count(*) FROM {table}").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.mark.parametrize("state", ["completed", "failed", "cancelled"])
+def test_prune_deletes_final_jobs_past_their_retention(
+    duty: EngineConnection, state: str
+) -> None:
+    old(duty, 2, state=state)
+    old(duty, state=state, expires_at=FUTURE)
+    add_jobs(duty, state=state)
+
+    assert prune.prune_jobs(duty) == 2
+
+    assert states(duty) == {state: 2}
+
+
+@pytest.mark.parametrize(
+    "state", ["blocked", "scheduled", "queued", "running", "retrying"]
+)
+def test_d1_prune_deletes_no_live_job(duty: EngineConnection, state: str) -> None:
+    old(duty, state=state, worker_id=uuid7())
+
+    assert prune.prune_jobs(duty) == 0
+
+
+def test_prune_deletes_attempts_and_history_with_their_job_and_no_others(
+    duty: EngineConnection,
+) -> None:
+    [gone], [kept] = old(duty), old(duty, expires_at=FUTURE)
+    for job_id in (gone, kept):
+        for table, column in (("relay_attempt", "outcome"), ("relay_history", "event")):
+            more = ", attempt" if table == "relay_attempt" else ""
+            duty.execute(
+                f"INSERT INTO {table} (job_id, {column}{more}) "
+                f"SELECT %s, 'retry'{', 1' if more else ''} FROM generate_series(1, 3)",
+                (job_id,),
+            )
+
+    prune.prune_jobs(duty)
+
+    for table in ("relay_attempt", "relay_history"):
+        rows = duty.execute(f"SELECT job_id, count(*) FROM {table} GROUP BY 1")
+        assert rows.fetchall() == [(kept, 3)]
+
+
+def test_prune_keeps_a_job_while_its_unique_key_is_reserved(
+    duty: EngineConnection,
+) -> None:
+    old(duty, 3, unique_until=FUTURE)
+    old(duty, 2, unique_until=PAST)
+
+    assert prune.prune_jobs(duty) == 2
+    assert prune.prune_jobs(duty) == 0
+
+    assert states(duty) == {"completed": 3}
+
+
+def test_reserved_keys_in_front_hide_nothing_behind_them(
+    duty: EngineConnection,
+) -> None:
+    old(duty, 50, unique_until=FUTURE, expires_at="2025-01-01")
+    old(duty, 5)
+
+    assert prune.prune_jobs(duty, limit=10) == 5
+
+
+def test_prune_keeps_to_its_limit_and_takes_the_oldest_first(
+    duty: EngineConnection,
+) -> None:
+    old(duty, 10, expires_at="2026-02-01")
+    old(duty, 10, expires_at="2026-01-01")
+
+    assert prune.prune_jobs(duty, limit=10) == 10
+
+    rows = duty.execute("SELECT DISTINCT expires_at::date::text FROM relay_job")
+    assert rows.fetchall() == [("2026-02-01",)]
+
+
+def test_48_two_pruners_share_the_work(duty: EngineConnection) -> None:
+    old(duty, 10)
+
+    with connect("default", role="duty", name="other") as other, other.transaction():
+        theirs = prune.prune_jobs(other, limit=6)
+        ours = prune.prune_jobs(duty)
+
+    assert (theirs, ours) == (6, 4)
+
+
+def test_141_prune_of_a_worker_looks_at_no_finished_job(
+    duty: EngineConnection,
+) -> None:
+    gone = add_worker(duty, state="lost")
+    add_jobs(duty, 5, state="completed", worker_id=gone)
+    duty.execute("UPDATE relay_worker SET heartbeat_at = '2026-01-01'")
+
+    assert prune.prune_workers(duty) == 1
+
+    rows = duty.execute("SELECT DISTINCT worker_id FROM relay_job").fetchall()
+    assert rows == [(gone,)]
+
+
+@pytest.mark.parametrize("state", ["running", "quiet", "draining"])
+def test_prune_keeps_workers_that_nobody_has_given_up(
+    duty: EngineConnection, state: str
+) -> None:
+    add_worker(duty, state=state)
+    duty.execute("UPDATE relay_worker SET heartbeat_at = '2026-01-01'")
+
+    assert prune.prune_workers(duty) == 0
+
+
+def test_23_prune_keeps_a_lost_worker_until_its_jobs_are_taken(
+    duty: EngineConnection,
+) -> None:
+    holder = add_worker(duty, state="lost")
+    hold(duty, holder)
+    add_worker(duty, state="stopped")
+    duty.execute("UPDATE relay_worker SET heartbeat_at = '2026-01-01'")
+
+    assert prune.prune_workers(duty) == 1
+
+    assert duty.execute("SELECT id FROM relay_worker").fetchall() == [(holder,)]
+
+
+def test_prune_keeps_workers_that_ended_today(duty: EngineConnection) -> None:
+    add_worker(duty, state="stopped")
+
+    assert prune.prune_workers(duty) == 0
+
+
+def test_prune_of_workers_and_history_keeps_to_its_limit(
+    duty: EngineConnection,
+) -> None:
+    for _ in range(5):
+        add_worker(duty, state="stopped")
+    duty.execute("UPDATE relay_worker SET heartbeat_at = '2026-01-01'")
+    duty.execute(
+        "INSERT INTO relay_history (event, at) "
+        "SELECT 'pause', '2026-01-01' FROM generate_series(1, 5)"
+    )
+
+    for setting in ("hashjoin", "mergejoin", "hashagg", "sort", "material"):
+        duty.execute(f"SET enable_{setting} = off")
+
+    assert prune.prune_workers(duty, limit=2) == 2
+    assert prune.prune_queue_history(duty, limit=2) == 2
+    assert (count(duty, "relay_worker"), count(duty, "relay_history")) == (3, 3)
+
+
+def test_prune_of_queue_history_keeps_what_is_young_and_what_belongs_to_a_job(
+    duty: EngineConnection,
+) -> None:
+    duty.execute(
+        "INSERT INTO relay_history (job_id, event, at) VALUES "
+        "(NULL, 'pause', now() - interval '91 days'),"
+        "(NULL, 'pause', now() - interval '89 days'),"
+        "(%s, 'retry', now() - interval '91 days')",
+        (uuid7(),),
+    )
+
+    assert prune.prune_queue_history(duty) == 1
+
+    assert count(duty, "relay_history") == 2
+
+
+def test_d1_prune_of_occurrences_keeps_them_longer_than_any_catch_up_window(
+    duty: EngineConnection,
+) -> None:
+    schedule_id = uuid7()
+    duty.execute(
+        "INSERT INTO relay_schedule (id, name, task, args, cron) "
+        "VALUES (%s, 's', 't', '{}', '* * * * *')",
+        (schedule_id,),
+    )
+    duty.execute(
+        "INSERT INTO relay_occurrence (schedule_id, due_at, created_at) "
+        "SELECT %s, now() - day * interval '1 day', now() - day * interval '1 day' "
+        "FROM generate_series(40, 1, -1) AS day",
+        (schedule_id,),
+    )
+
+    assert prune.prune_occurrences(duty, limit=5) == 5
+    assert prune.prune_occurrences(duty) == 4
+    assert prune.prune_occurrences(duty) == 0
+
+    oldest = duty.execute(
+        "SELECT extract(day FROM now() - min(due_at))::int FROM relay_occurrence"
+    ).fetchone()
+    assert oldest == (31,)
