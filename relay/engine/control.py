@@ -435,7 +435,8 @@ def _rows(
 ) -> list[tuple[Any, ...]]:
     with connections[using].cursor() as cursor:
         cursor.execute(statement, values)
-        return cursor.fetchall()
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
 
 
 def _only(report: ActReport) -> None:

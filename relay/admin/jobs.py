@@ -1,0 +1,447 @@
+"""Jobs in the admin: found by an index, shown with their past, acted on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from django.contrib import admin, messages
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.db import models
+from django.db.models.functions import Cast, Coalesce
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils.formats import date_format
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.timezone import localtime
+
+from relay.admin.lists import (
+    RelayAdmin,
+    actor_of,
+    clamped,
+    cut,
+    pretty,
+    showing,
+)
+from relay.conf import get_settings
+from relay.engine import control
+from relay.models import Attempt, History, Job, JobState, Queue
+from relay.tasks import known_queues
+
+__all__ = ["JobAdmin"]
+
+# What no index serves is looked for among this many of the newest jobs. Source:
+# docs/reference/admin.md, "What is searched".
+NEWEST: Final = 100_000
+# Most jobs that one action changes: it is one statement inside the request.
+MOST_AT_ONCE: Final = 1_000
+# Of a job's attempts and history so many of the latest are shown.
+LATEST: Final = 100
+
+# The order each index gives; with it a list reads no more rows than it shows.
+_NEWEST_FIRST: Final = ("-id",)
+_ORDERS: Final = {
+    "scheduled": ("run_at", "id"),  # relay_job_due_idx
+    "retrying": ("run_at", "id"),
+    "queued": ("queue", "-priority", "ready_seq"),  # relay_job_ready_idx
+    "running": ("queue", "worker_id", "-id"),  # relay_job_held_idx
+    "completed": ("-finished_at", "-id"),  # relay_job_final_idx
+    "failed": _NEWEST_FIRST,  # relay_job_failed_idx
+    "cancelled": _NEWEST_FIRST,
+}
+# States of which there are so few, or of which an index is so well ordered, that a
+# queue or a task is found among all their jobs.
+_SEARCHED_WHOLE: Final = frozenset(
+    {"scheduled", "retrying", "queued", "running", "failed", "cancelled"}
+)
+
+
+class StateFilter(admin.SimpleListFilter):
+    """By state, as the partial indexes say it."""
+
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
+    ) -> list[tuple[str, str]]:
+        return [(state.value, state.label) for state in JobState]
+
+    def queryset(
+        self, request: HttpRequest, queryset: models.QuerySet[Job]
+    ) -> models.QuerySet[Job]:
+        state = self.value()
+        if state is None:
+            return queryset
+        if state not in JobState.values:
+            raise IncorrectLookupParameters(f"no state is called {state!r}")
+        if state == JobState.QUEUED:
+            # The condition of the index that lists them; no job has a key yet.
+            queryset = queryset.filter(concurrency_key__isnull=True)
+        return queryset.filter(state=state)
+
+
+class QueueFilter(admin.SimpleListFilter):
+    """By queue; the names come from rows, settings and tasks, never from jobs."""
+
+    title = "queue"
+    parameter_name = "queue"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
+    ) -> list[tuple[str, str]]:
+        rows = Queue.objects.using(get_settings().database)
+        names = {*rows.values_list("name", flat=True)[:1_000], *known_queues()}
+        return [(name, name) for name in sorted(names)]
+
+    def queryset(
+        self, request: HttpRequest, queryset: models.QuerySet[Job]
+    ) -> models.QuerySet[Job]:
+        queue = self.value()
+        if queue is None:
+            return queryset
+        if "\x00" in queue:
+            raise IncorrectLookupParameters("no queue's name holds a NUL")
+        return queryset.filter(queue=queue)
+
+
+def _uuid_of(term: str) -> UUID | None:
+    try:
+        return UUID(term)
+    except ValueError:
+        return None
+
+
+def _is_windowed(request: HttpRequest, term: str) -> bool:
+    """Tell whether no index serves what is asked for."""
+    state = request.GET.get("state")
+    if term and _uuid_of(term):
+        return False
+    if state == JobState.BLOCKED:
+        return True
+    is_narrowed = bool(term) or "queue" in request.GET
+    return is_narrowed and state not in _SEARCHED_WHOLE
+
+
+@admin.register(Job)
+class JobAdmin(RelayAdmin):
+    """One job a line. Nothing is added, edited or deleted by hand."""
+
+    large_columns = (
+        "unique_key",
+        "error_message",
+        "progress",
+        "result",
+        "tags",
+        "meta",
+        "args",
+    )
+    page_annotations = {  # noqa: RUF012 - never written
+        "shown_args": pretty("args"),
+        "shown_result": pretty("result"),
+        "shown_progress": pretty("progress"),
+        "shown_meta": pretty("meta"),
+        "shown_tags": cut(Cast("tags", models.TextField())),
+        "shown_error": cut("error_message"),
+    }
+    filter_parameters = ("state", "queue")
+
+    list_display = (
+        "id",
+        "state",
+        "task",
+        "queue",
+        "priority",
+        "attempt",
+        "created_at",
+        "run_at",
+        "finished_at",
+        "error_class",
+    )
+    list_filter = (StateFilter, QueueFilter)
+    search_fields = ("id",)
+    search_help_text = (
+        "A job's id, or how the name of its task begins. The states that wait, run or "
+        f"failed are searched whole; otherwise the newest {NEWEST:,} jobs are, by task "
+        "and by queue."
+    )
+    actions = ("cancel", "retry", "replay", "run_now")
+    fieldsets = (
+        (None, {"fields": ("id", "task", "state", "queue", "priority")}),
+        ("Arguments", {"fields": ("arguments_text",)}),
+        (
+            "Outcome",
+            {"fields": ("result_text", "error_class", "error_text", "progress_text")},
+        ),
+        (
+            "Times",
+            {
+                "fields": (
+                    "created_at",
+                    "run_at",
+                    "started_at",
+                    "finished_at",
+                    "expires_at",
+                    "deadline_at",
+                )
+            },
+        ),
+        (
+            "Attempts",
+            {
+                "fields": (
+                    "attempt",
+                    "max_retries",
+                    "failures",
+                    "crashes",
+                    "losses",
+                    "timeout_ms",
+                    "worker",
+                    "past_attempts",
+                    "past_events",
+                )
+            },
+        ),
+        (
+            "Belongs to",
+            {
+                "fields": (
+                    "schedule",
+                    "occurrence_at",
+                    "original",
+                    "tags_text",
+                    "meta_text",
+                )
+            },
+        ),
+    )
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        term = request.GET.get("q", "").strip()
+        if _is_windowed(request, term) or (term and _uuid_of(term)):
+            return _NEWEST_FIRST
+        return _ORDERS.get(request.GET.get("state", ""), _NEWEST_FIRST)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: models.QuerySet[Any], search_term: str
+    ) -> tuple[models.QuerySet[Any], bool]:
+        """Find the id, or tasks whose name so begins; no other column is searched."""
+        term = search_term.strip()
+        job_id = _uuid_of(term)
+        if job_id is not None:
+            return queryset.filter(pk=job_id), False
+        if term:
+            queryset = queryset.filter(task__startswith=term)
+        if _is_windowed(request, term):
+            newest = Job.objects.using(self.alias).order_by("-id").values("id")
+            edge = newest[NEWEST : NEWEST + 1]
+            queryset = queryset.filter(
+                pk__gte=Coalesce(models.Subquery(edge), models.Value(UUID(int=0)))
+            )
+        return queryset, False
+
+    # --- a job's page ----------------------------------------------------------------
+
+    @admin.display(description="arguments")
+    def arguments_text(self, job: Any) -> SafeString | None:
+        return showing(job.shown_args)
+
+    @admin.display(description="result")
+    def result_text(self, job: Any) -> SafeString | None:
+        return showing(job.shown_result)
+
+    @admin.display(description="error message")
+    def error_text(self, job: Any) -> SafeString | None:
+        return showing(job.shown_error)
+
+    @admin.display(description="progress")
+    def progress_text(self, job: Any) -> SafeString | None:
+        return showing(job.shown_progress)
+
+    @admin.display(description="tags")
+    def tags_text(self, job: Any) -> SafeString | None:
+        return showing(job.shown_tags)
+
+    @admin.display(description="meta")
+    def meta_text(self, job: Any) -> SafeString | None:
+        return showing(job.shown_meta)
+
+    @admin.display(description="worker")
+    def worker(self, job: Job) -> SafeString | None:
+        return self._link("worker", job.worker_id)
+
+    @admin.display(description="schedule")
+    def schedule(self, job: Job) -> SafeString | None:
+        return self._link("schedule", job.schedule_id)
+
+    @admin.display(description="replay of")
+    def original(self, job: Job) -> SafeString | None:
+        return self._link("job", job.replay_of)
+
+    @admin.display(description="attempts that did not succeed")
+    def past_attempts(self, job: Job) -> SafeString | None:
+        rows = (
+            Attempt.objects.using(self.alias)
+            .filter(job_id=job.pk)
+            .order_by("-id")
+            .values_list(
+                "attempt",
+                "outcome",
+                clamped("started_at"),
+                clamped("ended_at"),
+                "worker_id",
+                "error_class",
+                cut("error_message"),
+                cut("traceback"),
+            )[:LATEST]
+        )
+        return _table(
+            ("Attempt", "Outcome", "Started", "Ended", "Worker", "Error"),
+            (
+                (
+                    attempt,
+                    outcome,
+                    _moment(started_at),
+                    _moment(ended_at),
+                    worker_id or "",
+                    _error(error_class, message, traceback),
+                )
+                for (
+                    attempt,
+                    outcome,
+                    started_at,
+                    ended_at,
+                    worker_id,
+                    error_class,
+                    message,
+                    traceback,
+                ) in rows
+            ),
+        )
+
+    @admin.display(description="history")
+    def past_events(self, job: Job) -> SafeString | None:
+        rows = (
+            History.objects.using(self.alias)
+            .filter(job_id=job.pk)
+            .order_by("-id")
+            .values_list(
+                clamped("at"),
+                "event",
+                "actor",
+                "attempt",
+                cut(Cast("detail", models.TextField())),
+            )[:LATEST]
+        )
+        return _table(
+            ("When", "What", "Who", "Attempt", "Detail"),
+            (
+                (
+                    _moment(at),
+                    event,
+                    actor or "",
+                    "" if attempt is None else attempt,
+                    showing(detail) or "",
+                )
+                for at, event, actor, attempt, detail in rows
+            ),
+        )
+
+    def _link(self, model: str, key: UUID | None) -> SafeString | None:
+        if key is None:
+            return None
+        name = f"{self.admin_site.name}:relay_{model}_change"
+        try:
+            return format_html('<a href="{}">{}</a>', reverse(name, args=[key]), key)
+        except NoReverseMatch:  # the host's admin site leaves that model out
+            return format_html("{}", key)
+
+    # --- actions ---------------------------------------------------------------------
+
+    @admin.action(description="Cancel selected jobs", permissions=["change"])
+    def cancel(self, request: HttpRequest, queryset: models.QuerySet[Job]) -> None:
+        self._act(request, queryset, control.cancel_many, "cancelled")
+
+    @admin.action(
+        description="Retry selected jobs (the same job again)", permissions=["change"]
+    )
+    def retry(self, request: HttpRequest, queryset: models.QuerySet[Job]) -> None:
+        self._act(request, queryset, control.retry_many, "made ready again")
+
+    @admin.action(
+        description="Replay selected jobs (a new job like it)", permissions=["change"]
+    )
+    def replay(self, request: HttpRequest, queryset: models.QuerySet[Job]) -> None:
+        self._act(request, queryset, control.replay_many, "replayed")
+
+    @admin.action(description="Run selected jobs now", permissions=["change"])
+    def run_now(self, request: HttpRequest, queryset: models.QuerySet[Job]) -> None:
+        self._act(request, queryset, control.run_now_many, "made ready")
+
+    def _act(
+        self,
+        request: HttpRequest,
+        queryset: models.QuerySet[Job],
+        act: Callable[..., control.ActReport],
+        done: str,
+    ) -> None:
+        ids = self.selected_ids(request, queryset, limit=MOST_AT_ONCE)
+        if ids is None:
+            return
+        report = act(ids, actor=actor_of(request), using=self.alias)
+        if report.done:
+            rows = Job.objects.using(self.alias).filter(pk__in=report.done)
+            self.log_acts(request, list(rows.only("id", "task")), f"Job {done}.")
+        message = f"{_jobs(len(report.done))} {done}."
+        if report.skipped:
+            reasons = Counter(skip.reason for skip in report.skipped)
+            listed = ", ".join(f"{n:,} {why}" for why, n in sorted(reasons.items()))
+            message += f" {_jobs(len(report.skipped))} skipped: {listed}."
+        level = messages.WARNING if report.skipped else messages.SUCCESS
+        self.message_user(request, message, level)
+
+
+def _jobs(count: int) -> str:
+    return f"{count:,} job" if count == 1 else f"{count:,} jobs"
+
+
+def _moment(value: datetime | None) -> str:
+    if value is None:
+        return ""
+    return date_format(localtime(value), "DATETIME_FORMAT")
+
+
+def _error(
+    error_class: str | None, message: str | None, traceback: str | None
+) -> SafeString | str:
+    if traceback:
+        return format_html(
+            "<details><summary>{}</summary>{}</details>",
+            error_class or "Traceback",
+            showing(traceback),
+        )
+    if message:
+        return format_html("{} {}", error_class or "", showing(message))
+    return error_class or ""
+
+
+def _table(heads: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> SafeString | None:
+    lines = format_html_join(
+        "",
+        "<tr>{}</tr>",
+        (
+            (format_html_join("", "<td>{}</td>", ((cell,) for cell in row)),)
+            for row in rows
+        ),
+    )
+    if not lines:
+        return None
+    return format_html(
+        "<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>",
+        format_html_join("", "<th>{}</th>", ((head,) for head in heads)),
+        lines,
+    )

@@ -1,0 +1,323 @@
+"""Lists and pages that stay quick at millions of rows and open whatever rows hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import psycopg.errors
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.paginator import Paginator
+from django.db import OperationalError, connections, models, transaction
+from django.db.models.functions import Left
+from django.http import HttpRequest, HttpResponse
+from django.utils.functional import cached_property
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from relay.conf import get_settings
+
+__all__ = [
+    "LOOK_SECONDS",
+    "CappedPaginator",
+    "RelayAdmin",
+    "RelayChangeList",
+    "actor_of",
+    "bounded_read",
+    "clamped",
+    "cut",
+    "pretty",
+    "showing",
+]
+
+# A list counts no further: "10,000+". Source: docs/reference/admin.md, "Counts".
+COUNT_CAP: Final = 10_000
+# Longest that the queries of one list may take each, before the page says so.
+LOOK_SECONDS: Final = 2
+BOUND: Final = """
+SELECT set_config('statement_timeout', %(timeout)s, true),
+       set_config('enable_seqscan', 'off', true),
+       set_config('enable_bitmapscan', 'off', true),
+       set_config('enable_sort', 'off', true),
+       set_config('random_page_cost', '1', true)
+"""
+# Of a text or a JSON document this many characters are fetched and shown.
+SHOWN_CHARACTERS: Final = 20_000
+
+# What Python and every time zone can show; PostgreSQL's times go further, to infinity.
+_FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
+_LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
+_CLAMPED: Final = "clamped_"
+
+_M = TypeVar("_M", bound=models.Model)
+
+
+@contextmanager
+def bounded_read(alias: str) -> Iterator[None]:
+    """Read in a transaction whose statements end after LOOK_SECONDS.
+
+    The planner is kept on the index that gives a list its order: its statistics are
+    old at the moment of a burst, and a plan that sorts reads every row there is. Nor
+    does it prefer the primary key for lying in the order of the table. The settings
+    end with the block.
+    """
+    with transaction.atomic(using=alias):
+        with connections[alias].cursor() as cursor:
+            cursor.execute(BOUND, {"timeout": str(int(LOOK_SECONDS * 1_000))})
+        yield
+        # Nothing was written. Inside the caller's transaction only this takes the
+        # settings back.
+        transaction.set_rollback(True, using=alias)
+
+
+def clamped(name: str) -> models.Expression:
+    """Return a time column, with what Python cannot hold as the nearest it can."""
+    return models.Case(
+        models.When(**{f"{name}__gt": _LAST}, then=models.Value(_LAST)),
+        models.When(**{f"{name}__lt": _FIRST}, then=models.Value(_FIRST)),
+        default=models.F(name),
+        output_field=models.DateTimeField(),
+    )
+
+
+def cut(expression: str | models.Expression) -> models.Expression:
+    """Return a text column up to one character more than is shown."""
+    return Left(expression, SHOWN_CHARACTERS + 1)
+
+
+def pretty(name: str) -> models.Expression:
+    """Return a JSON column as indented text, cut where cut() does."""
+    return cut(
+        models.Func(
+            models.F(name), function="jsonb_pretty", output_field=models.TextField()
+        )
+    )
+
+
+def showing(text: str | None) -> SafeString | None:
+    """Return a text from cut() or pretty() as a page shows it, escaped."""
+    if text is None:
+        return None
+    if len(text) > SHOWN_CHARACTERS:
+        text = f"{text[:SHOWN_CHARACTERS]}\n… (cut at {SHOWN_CHARACTERS:,} characters)"
+    return format_html("<pre>{}</pre>", text)
+
+
+class _Capped(int):
+    """A count that stands for itself or more, and says so."""
+
+    def __str__(self) -> str:
+        return f"{int(self):,}+"
+
+
+if TYPE_CHECKING:
+    _ModelAdmin = admin.ModelAdmin[Any]
+    _Paginator = Paginator[Any]
+else:
+    _ModelAdmin = admin.ModelAdmin
+    _Paginator = Paginator
+
+
+class CappedPaginator(_Paginator):
+    """Counts up to COUNT_CAP, along the index that serves the list."""
+
+    @cached_property
+    def count(self) -> int:
+        rows = self.object_list
+        assert isinstance(rows, models.QuerySet)  # noqa: S101 - what the admin passes
+        found = rows.values("pk")[: COUNT_CAP + 1].count()
+        if found <= COUNT_CAP:
+            return found
+        # Grouping digits is done on the text, which has to be a plain number then.
+        return COUNT_CAP if settings.USE_THOUSAND_SEPARATOR else _Capped(COUNT_CAP)
+
+
+class RelayChangeList(ChangeList):
+    """A list in the one order that its index gives, read at once."""
+
+    def get_ordering(
+        self, request: HttpRequest, queryset: models.QuerySet[Any]
+    ) -> list[Any]:
+        return list(self.model_admin.get_ordering(request))
+
+    def get_ordering_field_columns(self) -> dict[int, Any]:
+        return {}
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        assert isinstance(self.model_admin, RelayAdmin)  # noqa: S101 - made by it
+        made_readable = self.model_admin.made_readable
+        self.result_list = [made_readable(row) for row in self.result_list]
+
+
+class RelayAdmin(_ModelAdmin):
+    """What relay's tables share in the admin: rows are looked at, not edited.
+
+    The change permission allows the actions; no form writes, unless a subclass says
+    so. Times that Python cannot hold are shown as the nearest it can.
+    """
+
+    # Columns that no list shows and that may be large.
+    large_columns: Sequence[str] = ()
+    # What a page shows besides the columns.
+    page_annotations: dict[str, models.Expression] = {}  # noqa: RUF012 - never written
+    # Query parameters that filter; a column that has no index is not among them.
+    filter_parameters: Sequence[str] = ()
+
+    paginator = CappedPaginator
+    list_per_page = 50
+    list_max_show_all = 50
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    sortable_by = ()
+    list_select_related = ()
+    actions_on_bottom = False
+    view_on_site = False
+    empty_value_display = "–"  # noqa: RUF001 - an en dash for nothing
+
+    @property
+    def alias(self) -> str:
+        """The database that holds the jobs."""
+        return get_settings().database
+
+    @cached_property
+    def _moments(self) -> list[str]:
+        return [
+            field.attname
+            for field in self.opts.concrete_fields
+            if isinstance(field, models.DateTimeField)
+        ]
+
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet[Any]:
+        rows: models.QuerySet[Any] = super().get_queryset(request).using(self.alias)
+        readable = {_CLAMPED + name: clamped(name) for name in self._moments}
+        rows = rows.annotate(**readable)
+        return rows.defer(*self._moments, *self.large_columns)
+
+    def made_readable(self, row: _M) -> _M:
+        """Return the row of get_queryset() with its times set to what can be shown."""
+        for name in self._moments:
+            setattr(row, name, getattr(row, _CLAMPED + name))
+        return row
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Any:
+        if "\x00" in object_id:
+            return None
+        field: Any = self.opts.get_field(from_field) if from_field else self.opts.pk
+        rows = self.get_queryset(request).annotate(**self.page_annotations)
+        try:
+            value = field.to_python(object_id)
+            return self.made_readable(rows.get(**{field.name: value}))
+        except (self.model.DoesNotExist, ValidationError, ValueError):
+            return None
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return RelayChangeList
+
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        try:
+            with bounded_read(self.alias):
+                return super().get_changelist_instance(request)
+        except OperationalError as error:
+            if not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
+                raise
+            self.message_user(
+                request,
+                f"The database did not answer within {LOOK_SECONDS} s: narrow the "
+                "filter or the search.",
+                messages.ERROR,
+            )
+            raise IncorrectLookupParameters from error
+
+    def lookup_allowed(
+        self, lookup: str, value: str, request: HttpRequest | None = None
+    ) -> bool:
+        return lookup in self.filter_parameters
+
+    def get_actions(
+        self, request: HttpRequest, *where: Any, **options: Any
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = super().get_actions(request, *where, **options)
+        found.pop("delete_selected", None)
+        return found
+
+    def selected_ids(
+        self, request: HttpRequest, queryset: models.QuerySet[Any], *, limit: int
+    ) -> list[Any] | None:
+        """Return the keys an action is about; None, said to the user, if too many.
+
+        What was ticked counts even if it has left the list's filter since: the act
+        itself says what it skipped.
+        """
+        if request.POST.get("select_across") == "1":
+            with bounded_read(self.alias):
+                ids = list(queryset.values_list("pk", flat=True)[: limit + 1])
+        else:
+            ticked = request.POST.getlist(ACTION_CHECKBOX_NAME)
+            ids = [self.opts.pk.to_python(value) for value in ticked[: limit + 1]]
+        if len(ids) <= limit:
+            return ids
+        self.message_user(
+            request,
+            f"More than {limit:,} are selected; nothing was changed. Narrow the "
+            "filter, or go page by page.",
+            messages.ERROR,
+        )
+        return None
+
+    def response_action(
+        self,
+        request: HttpRequest,
+        queryset: models.QuerySet[Any],
+        *where: Any,  # Django 6.1 says whether the form or the list asks
+        **options: Any,
+    ) -> HttpResponse | None:
+        for value in request.POST.getlist(ACTION_CHECKBOX_NAME):
+            try:
+                self.opts.pk.to_python(value)
+                is_known = "\x00" not in value
+            except ValidationError:
+                is_known = False
+            if not is_known:
+                self.message_user(request, "The selection is no list of keys.", "error")
+                return None
+        return super().response_action(request, queryset, *where, **options)
+
+    def log_acts(self, request: HttpRequest, rows: Sequence[Any], message: str) -> None:
+        """Write Django's own log of what was done, one entry a row."""
+        if rows and request.user.pk is not None:
+            LogEntry.objects.log_actions(request.user.pk, rows, CHANGE, message)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        # Asked about a row: may the form be saved? About none: may actions be used?
+        return obj is None and super().has_change_permission(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_view_permission(request)
+
+
+def actor_of(request: HttpRequest) -> str:
+    """Return who is written beside an act.
+
+    Raises:
+        PermissionDenied: nobody is logged in.
+    """
+    if not request.user.is_authenticated:
+        raise PermissionDenied
+    return request.user.get_username()

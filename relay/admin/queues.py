@@ -1,0 +1,126 @@
+"""Queues in the admin: what waits, what runs, and pausing."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.contrib import admin, messages
+from django.db import models
+from django.db.models.expressions import RawSQL
+from django.http import HttpRequest
+
+from relay.admin.lists import RelayAdmin, actor_of
+from relay.engine import control
+from relay.models import Queue
+
+__all__ = ["QueueAdmin"]
+
+# Counted no further, so that a long queue costs no more than a short one.
+COUNT_CAP: Final = 1_000
+MOST_AT_ONCE: Final = 1_000
+
+# Index: relay_job_ready_idx.
+_WAITING: Final = """
+(SELECT count(*) FROM (
+    SELECT FROM relay_job
+    WHERE state = 'queued' AND concurrency_key IS NULL AND queue = relay_queue.name
+    LIMIT %s) AS waiting)
+"""
+# Index: relay_job_held_idx.
+_RUNNING: Final = """
+(SELECT count(*) FROM (
+    SELECT FROM relay_job
+    WHERE state = 'running' AND queue = relay_queue.name
+    LIMIT %s) AS running)
+"""
+_IS_PAUSED: Final = """
+(relay_queue.paused_at IS NOT NULL
+ AND (relay_queue.paused_until IS NULL OR relay_queue.paused_until > clock_timestamp()))
+"""
+
+
+@admin.register(Queue)
+class QueueAdmin(RelayAdmin):
+    """One queue a line; workers make the rows, pausing is an action."""
+
+    list_display = ("name", "is_paused", "paused_until", "waiting", "running")
+    actions = ("pause", "resume")
+    fields = ("name", "is_paused", "paused_at", "paused_until", "waiting", "running")
+
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet[Queue]:
+        most = [COUNT_CAP + 1]
+        rows: models.QuerySet[Queue] = super().get_queryset(request)
+        return rows.annotate(
+            waiting_count=RawSQL(_WAITING, most),  # noqa: S611 - constants
+            running_count=RawSQL(_RUNNING, most),  # noqa: S611 - constants
+            paused_now=RawSQL(_IS_PAUSED, []),  # noqa: S611 - constants
+        )
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        return ("name",)
+
+    @admin.display(description="paused", boolean=True)
+    def is_paused(self, queue: Any) -> bool:
+        return bool(queue.paused_now)
+
+    @admin.display(description="waiting jobs")
+    def waiting(self, queue: Any) -> str:
+        return _capped(queue.waiting_count)
+
+    @admin.display(description="running jobs")
+    def running(self, queue: Any) -> str:
+        return _capped(queue.running_count)
+
+    @admin.action(description="Pause selected queues", permissions=["change"])
+    def pause(self, request: HttpRequest, queryset: models.QuerySet[Queue]) -> None:
+        names = self.selected_ids(request, queryset, limit=MOST_AT_ONCE)
+        if names is None:
+            return
+        paused: list[Queue] = []
+        for queue in self._rows(names):
+            try:
+                control.pause(
+                    queue.name,
+                    actor=actor_of(request),
+                    using=self.alias,
+                    known=(queue.name,),
+                )
+            except ValueError as error:  # a row that was written by hand
+                self.message_user(request, str(error), messages.ERROR)
+            else:
+                paused.append(queue)
+        self.log_acts(request, paused, "Queue paused.")
+        self.message_user(
+            request,
+            f"{len(paused):,} paused: none of their jobs starts until they are "
+            "resumed.",
+            messages.SUCCESS,
+        )
+
+    @admin.action(description="Resume selected queues", permissions=["change"])
+    def resume(self, request: HttpRequest, queryset: models.QuerySet[Queue]) -> None:
+        names = self.selected_ids(request, queryset, limit=MOST_AT_ONCE)
+        if names is None:
+            return
+        resumed = [
+            queue
+            for queue in self._rows(names)
+            if control.resume(queue.name, actor=actor_of(request), using=self.alias)
+        ]
+        self.log_acts(request, resumed, "Queue resumed.")
+        self.message_user(
+            request,
+            f"{len(resumed):,} resumed, {len(names) - len(resumed):,} skipped: not "
+            "paused."
+            if len(resumed) < len(names)
+            else f"{len(resumed):,} resumed.",
+            messages.SUCCESS,
+        )
+
+    def _rows(self, names: list[str]) -> list[Queue]:
+        rows = Queue.objects.using(self.alias).filter(name__in=names)
+        return list(rows.only("name").order_by("name"))
+
+
+def _capped(count: int) -> str:
+    return f"{COUNT_CAP:,}+" if count > COUNT_CAP else f"{count:,}"

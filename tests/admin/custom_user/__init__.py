@@ -1,0 +1,1 @@
+"""An app whose user model has a UUID key, and a project that uses it."""

@@ -1,0 +1,515 @@
+"""Jobs in the admin: lists, pages, actions, hostile rows and hostile requests."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.db.models import Func, TextField
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from relay.admin import jobs as admin_jobs
+from relay.admin import lists
+from relay.ids import uuid7
+from relay.models import Attempt, History, Job, JobState, Queue
+
+LIST = "/admin/relay/job/"
+XSS = "<img src=x onerror=alert(1)></script>"
+SLEEP = Func(template="pg_sleep(1)::text", output_field=TextField())
+ESCAPED = "&lt;img src=x onerror=alert(1)&gt;"
+
+
+def make_job(state: str = "queued", **values: Any) -> Job:
+    if state == "running":
+        values.setdefault("worker_id", uuid7())
+    if state in ("completed", "failed", "cancelled"):
+        values.setdefault("finished_at", datetime(2026, 1, 1, tzinfo=UTC))
+    values.setdefault("task", "tests.noop")
+    return Job.objects.create(state=state, **values)
+
+
+def listed(browser: Client, query: str = "") -> set[Any]:
+    response = browser.get(LIST + query)
+    assert response.status_code == 200
+    return {job.pk for job in response.context["cl"].result_list}
+
+
+def press(browser: Client, action: str, *jobs: Job, query: str = "") -> Any:
+    return browser.post(
+        LIST + query,
+        {"action": action, "_selected_action": [str(job.pk) for job in jobs]},
+        follow=True,
+    )
+
+
+def said(response: Any) -> str:
+    return " ".join(str(message) for message in response.context["messages"])
+
+
+@pytest.mark.parametrize("state", JobState.values)
+def test_the_list_filters_by_state(browser: Client, state: str) -> None:
+    jobs = {state: make_job(state) for state in JobState.values}
+
+    assert listed(browser, f"?state={state}") == {jobs[state].pk}
+    assert len(listed(browser)) == len(JobState.values)
+
+
+def test_the_list_filters_by_queue_and_offers_those_of_rows_and_settings(
+    browser: Client,
+) -> None:
+    Queue.objects.create(name="mail")
+    mail, _ = make_job(queue="mail"), make_job()
+
+    assert listed(browser, "?queue=mail") == {mail.pk}
+    assert listed(browser, "?queue=mail&state=queued") == {mail.pk}
+    assert listed(browser, "?queue=mail&state=failed") == set()
+    page = browser.get(LIST).content.decode()
+    assert "?queue=mail" in page
+    assert "?queue=default" in page
+
+
+def test_search_finds_an_id_or_the_beginning_of_a_tasks_name(browser: Client) -> None:
+    mail, other = make_job(task="mail.send"), make_job(task="other_mail.send")
+
+    assert listed(browser, f"?q={other.pk}") == {other.pk}
+    assert listed(browser, f"?q={other.pk}&state=queued") == {other.pk}
+    assert listed(browser, "?q=mail.") == {mail.pk}
+    assert listed(browser, "?q=m%25") == set()
+    assert listed(browser, "?q=mail&state=queued") == {mail.pk}
+
+
+def test_what_no_index_serves_is_searched_among_the_newest(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, *newer = [make_job("completed", queue="mail") for _ in range(4)]
+    waiting = make_job("queued", queue="mail")
+    monkeypatch.setattr(admin_jobs, "NEWEST", 3)
+
+    found = listed(browser, "?queue=mail")
+
+    assert found == {waiting.pk, *(job.pk for job in newer)}
+    assert listed(browser, "?state=completed") == {old.pk, *(job.pk for job in newer)}
+    assert old.pk not in listed(browser, "?q=tests")
+
+
+def test_queued_jobs_are_listed_in_the_order_in_which_they_run(
+    browser: Client,
+) -> None:
+    low = make_job(priority=-1)
+    first, second = make_job(), make_job()
+    high = make_job(priority=1)
+
+    response = browser.get(LIST + "?state=queued")
+
+    assert [job.pk for job in response.context["cl"].result_list] == [
+        job.pk for job in (high, first, second, low)
+    ]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "query", ["", "?state=failed", "?state=completed&queue=default", "?q=tests"]
+)
+def test_a_list_takes_at_most_six_queries_whatever_it_shows(
+    browser: Client, query: str
+) -> None:
+    for state in ("failed", "completed", "queued"):
+        for _ in range(20):
+            make_job(state)
+    browser.get(LIST + query)
+
+    with CaptureQueriesContext(connection) as queries:
+        browser.get(LIST + query)
+
+    statements = [
+        one["sql"] for one in queries if one["sql"] not in ("BEGIN", "ROLLBACK")
+    ]
+    assert len(statements) <= 6, statements
+    for column in ("args", "result", "error_message", "meta"):
+        assert not any(f'"relay_job"."{column}"' in sql for sql in statements)
+
+
+def test_a_count_ends_at_the_cap(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "COUNT_CAP", 100)
+    Job.objects.bulk_create([Job(task="tests.noop") for _ in range(120)])
+
+    first = browser.get(LIST)
+    last = browser.get(LIST + "?p=2")
+    beyond = browser.get(LIST + "?p=3")
+
+    assert "100+ jobs" in first.content.decode()
+    assert last.status_code == 200
+    assert beyond.status_code == 302
+    assert beyond["Location"].endswith("?e=1")
+
+
+def test_failure_136_the_same_count_with_grouped_digits(
+    browser: Client, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.USE_THOUSAND_SEPARATOR = True
+    monkeypatch.setattr(lists, "COUNT_CAP", 1_000)
+    Job.objects.bulk_create([Job(task="tests.noop") for _ in range(1_001)])
+
+    assert "1,000 jobs" in browser.get(LIST).content.decode()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?error_message__icontains=x",
+        "?task=x",
+        "?args__has_key=x",
+        "?state__exact=failed",
+        "?nonsense=1",
+    ],
+)
+def test_failure_136_an_unknown_filter_is_refused(browser: Client, query: str) -> None:
+    assert browser.get(LIST + query).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?state=bogus",
+        "?state=",
+        "?queue=%00",
+        "?p=1000000",
+        "?p=-1",
+        "?o=3.-1",
+        "?all=",
+    ],
+)
+def test_failure_136_a_bad_value_never_breaks_the_list(
+    browser: Client, query: str
+) -> None:
+    make_job()
+
+    response = browser.get(LIST + query, follow=True)
+
+    assert response.status_code == 200
+
+
+def test_a_search_with_a_nul_finds_nothing_and_says_so(browser: Client) -> None:
+    response = browser.get(LIST + "?q=a%00b")
+
+    assert response.status_code == 200
+    assert "Null characters" in said(response)
+
+
+@pytest.mark.parametrize("key", ["x", "%00", "a%00b", str(uuid7()), "_00"])
+def test_failure_136_a_bad_or_unknown_id_leads_back(browser: Client, key: str) -> None:
+    response = browser.get(f"{LIST}{key}/change/", follow=True)
+
+    assert response.status_code == 200
+    assert "exist. Perhaps it was deleted?" in said(response)
+
+
+def test_a_list_that_takes_too_long_says_so(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(
+        admin_jobs.JobAdmin,
+        "get_ordering",
+        lambda self, request: [SLEEP] if "state" in request.GET else ["-id"],
+    )
+    make_job()
+
+    response = browser.get(LIST + "?state=queued", follow=True)
+
+    assert response.status_code == 200
+    assert "did not answer within" in said(response)
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        assert cursor.fetchone() == ("0",)
+        cursor.execute("SHOW enable_seqscan")
+        assert cursor.fetchone() == ("on",)
+
+
+def test_a_list_leaves_the_connections_settings_as_they_were(browser: Client) -> None:
+    make_job()
+
+    browser.get(LIST)
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('statement_timeout')")
+        assert cursor.fetchone() == ("0",)
+
+
+# --- a job's page --------------------------------------------------------------------
+
+
+def page_of(browser: Client, job: Job) -> str:
+    response = browser.get(f"{LIST}{job.pk}/change/")
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def test_a_page_shows_arguments_attempts_and_history_and_no_form(
+    browser: Client,
+) -> None:
+    original = make_job("failed")
+    job = make_job(
+        "failed",
+        args={"args": [1], "kwargs": {"name": "value-7"}},
+        error_class="ValueError",
+        error_message="no such thing",
+        replay_of=original.pk,
+        schedule_id=uuid7(),
+    )
+    Attempt.objects.create(
+        job=job,
+        attempt=1,
+        outcome="retry",
+        error_class="ValueError",
+        error_message="first",
+        traceback="Traceback of the first",
+        started_at=datetime(2026, 1, 2, 3, 4, tzinfo=UTC),
+    )
+    History.objects.create(job=job, event="retry", actor="grace", detail={"a": "b-9"})
+
+    page = page_of(browser, job)
+
+    for text in ("value-7", "no such thing", "Traceback of the first", "grace", "b-9"):
+        assert text in page
+    assert f'href="{LIST}{original.pk}/change/"' in page
+    assert 'name="_save"' not in page
+    assert 'name="state"' not in page
+
+
+def test_the_page_cannot_be_posted_nor_a_job_added_or_deleted(browser: Client) -> None:
+    job = make_job()
+
+    assert browser.post(f"{LIST}{job.pk}/change/", {}).status_code == 403
+    assert browser.get(f"{LIST}add/").status_code == 403
+    assert browser.post(f"{LIST}{job.pk}/delete/", {"post": "yes"}).status_code == 403
+    response = press(browser, "delete_selected", job)
+    assert "No action selected" in said(response)
+    assert Job.objects.filter(pk=job.pk).exists()
+
+
+def test_failure_16_stored_script_is_shown_as_text(browser: Client) -> None:
+    Queue.objects.create(name=XSS)
+    job = make_job(
+        "failed",
+        task=XSS,
+        queue=XSS,
+        args={"args": [XSS], "kwargs": {XSS: XSS}},
+        result=XSS,
+        progress={"at": XSS},
+        meta={"x": XSS},
+        tags=[XSS],
+        error_class=XSS,
+        error_message=XSS,
+    )
+    Attempt.objects.create(
+        job=job,
+        attempt=1,
+        outcome=XSS,
+        error_class=XSS,
+        error_message=XSS,
+        traceback=XSS,
+    )
+    Attempt.objects.create(job=job, attempt=2, outcome="x", error_message=XSS)
+    History.objects.create(job=job, event=XSS, actor=XSS, detail={"x": XSS})
+
+    for page in (
+        browser.get(LIST).content.decode(),
+        browser.get(f"{LIST}?queue={quote(XSS)}").content.decode(),
+        page_of(browser, job),
+        press(browser, "retry", job).content.decode(),
+        browser.get(f"{LIST}{job.pk}/history/").content.decode(),
+    ):
+        assert "<img src=x" not in page
+    assert page_of(browser, job).count(ESCAPED) > 10
+
+
+@pytest.mark.parametrize(
+    "text", ["\\ud800", "\U0001f468‍\U0001f469", "‮evil", "\x01\x1b[31m", "x" * 500_000]
+)
+def test_failure_85_odd_text_opens(browser: Client, text: str) -> None:
+    job = make_job(
+        "failed",
+        args={"args": [text], "kwargs": {}},
+        result=text,
+        error_class=text[:1_000],
+        error_message=text,
+    )
+    Attempt.objects.create(job=job, attempt=1, outcome="fail", traceback=text)
+
+    assert browser.get(LIST).status_code == 200
+    page = page_of(browser, job)
+
+    assert len(page) < 200_000
+
+
+def test_huge_numbers_in_arguments_open(browser: Client) -> None:
+    job = make_job()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE relay_job SET args = ('{\"args\": [' || repeat('9', 9000) || "
+            "', 1e5000], \"kwargs\": {}}')::jsonb"
+        )
+
+    assert browser.get(LIST).status_code == 200
+    assert "999999" in page_of(browser, job)
+
+
+@pytest.mark.parametrize("instant", ["infinity", "-infinity", "20000-01-01"])
+def test_failure_137_times_python_cannot_hold_are_shown_as_the_nearest(
+    browser: Client, instant: str
+) -> None:
+    job = make_job("failed")
+    Attempt.objects.create(job=job, attempt=1, outcome="fail")
+    History.objects.create(job=job, event="retry")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE relay_job SET created_at = %(t)s, started_at = %(t)s, "
+            "finished_at = %(t)s, expires_at = %(t)s, cancel_requested_at = %(t)s, "
+            "unique_until = %(t)s, occurrence_at = %(t)s",
+            {"t": instant},
+        )
+        cursor.execute(
+            "UPDATE relay_attempt SET started_at = %(t)s, ended_at = %(t)s",
+            {"t": instant},
+        )
+        cursor.execute("UPDATE relay_history SET at = %(t)s", {"t": instant})
+
+    year = "1," if instant == "-infinity" else "9999"
+    for state in ("", "?state=failed"):
+        response = browser.get(LIST + state)
+        assert response.status_code == 200
+        assert year in response.content.decode()
+    assert year in page_of(browser, job)
+
+
+# --- actions -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("action", "before", "after", "event"),
+    [
+        ("cancel", "queued", "cancelled", "cancel"),
+        ("retry", "failed", "queued", "retry"),
+        ("replay", "failed", "failed", "replay"),
+        ("run_now", "scheduled", "queued", "run_now"),
+    ],
+)
+def test_an_action_counts_what_it_did_and_what_it_skipped(
+    browser: Client, action: str, before: str, after: str, event: str
+) -> None:
+    job, running = make_job(before), make_job("running")
+
+    response = press(browser, action, job, running)
+
+    job.refresh_from_db()
+    assert job.state == after
+    [row] = History.objects.filter(job=job)
+    assert (row.event, row.actor) == (event, "ada")
+    assert "1 job " in said(response)
+    assert "1 job skipped: 1 is running." in said(response)
+    [entry] = LogEntry.objects.all()
+    assert (entry.object_id, entry.user.username) == (str(job.pk), "ada")
+    assert not History.objects.filter(job=running).exists()
+
+
+def test_replay_from_two_tabs_makes_one_job(browser: Client) -> None:
+    job = make_job("failed")
+
+    press(browser, "replay", job)
+    second = press(browser, "replay", job)
+
+    assert Job.objects.filter(replay_of=job.pk).count() == 1
+    assert "1 has a replay that has not ended" in said(second)
+
+
+def test_an_action_says_what_left_the_filter_meanwhile(browser: Client) -> None:
+    job = make_job("running")
+
+    response = press(browser, "cancel", job, query="?state=queued")
+
+    assert "1 is running" in said(response)
+    assert response.redirect_chain[-1][0].endswith("?state=queued")
+
+
+def test_all_matching_are_acted_on_up_to_a_limit(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        make_job("failed")
+    everything = {
+        "action": "retry",
+        "select_across": "1",
+        "_selected_action": [str(uuid7())],
+    }
+
+    monkeypatch.setattr(admin_jobs, "MOST_AT_ONCE", 2)
+    refused = browser.post(LIST + "?state=failed", everything, follow=True)
+    untouched = Job.objects.filter(state="failed").count()
+    monkeypatch.setattr(admin_jobs, "MOST_AT_ONCE", 3)
+    done = browser.post(LIST + "?state=failed", everything, follow=True)
+
+    assert "More than 2 are selected; nothing was changed" in said(refused)
+    assert untouched == 3
+    assert "3 jobs made ready again" in said(done)
+    assert not Job.objects.filter(state="failed").exists()
+
+
+@pytest.mark.parametrize("key", ["x", "a\x00b", "1" * 5_000])
+def test_failure_136_a_selection_that_holds_no_id_is_refused(
+    browser: Client, key: str
+) -> None:
+    response = browser.post(
+        LIST, {"action": "cancel", "_selected_action": [key]}, follow=True
+    )
+
+    assert response.status_code == 200
+    assert "no list of keys" in said(response)
+
+
+def test_a_viewer_looks_but_is_offered_no_action(db: None) -> None:
+    viewer = User.objects.create_user("vera", password="x", is_staff=True)
+    viewer.user_permissions.add(Permission.objects.get(codename="view_job"))
+    client = Client()
+    client.force_login(viewer)
+    job = make_job()
+
+    page = client.get(LIST)
+    press(client, "cancel", job)
+
+    assert page.status_code == 200
+    assert 'value="cancel"' not in page.content.decode()
+    assert client.get(f"{LIST}{job.pk}/change/").status_code == 200
+    job.refresh_from_db()
+    assert job.state == "queued"
+
+
+def test_the_change_permission_is_enough_for_the_actions(db: None) -> None:
+    operator = User.objects.create_user("olga", password="x", is_staff=True)
+    operator.user_permissions.add(Permission.objects.get(codename="change_job"))
+    client = Client()
+    client.force_login(operator)
+    job = make_job()
+
+    press(client, "cancel", job)
+
+    job.refresh_from_db()
+    assert job.state == "cancelled"
+    assert History.objects.get().actor == "olga"
+
+
+def test_nobody_and_strangers_see_nothing(db: None) -> None:
+    User.objects.create_user("sam", password="x", is_staff=True)
+    stranger = Client()
+    stranger.login(username="sam", password="x")
+
+    assert stranger.get(LIST).status_code == 403
+    assert Client().get(LIST).status_code == 302

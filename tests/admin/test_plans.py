@@ -1,0 +1,122 @@
+"""Every list of jobs goes by an index, however the rows are distributed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from relay.admin import jobs, lists
+from relay.ids import uuid7
+from relay.models import Job, JobState, Queue
+
+LIST = "/admin/relay/job/"
+NEWEST = 10_000
+
+# Ids of version 7 in the order of n. The last 60,000 jobs are cancelled ones.
+FILL = """
+INSERT INTO relay_job (id, task, queue, state, created_at, run_at, finished_at, args)
+SELECT ('01900000-' || lpad(to_hex(n / 65536), 4, '0') || '-7' ||
+        lpad(to_hex(n %% 4096), 3, '0') || '-8000-' || lpad(to_hex(n), 12, '0'))::uuid,
+       'app.task_' || n %% 50, 'default',
+       CASE WHEN n <= %(failed)s THEN 'failed'
+            WHEN n <= %(scheduled)s THEN 'scheduled'
+            WHEN n <= %(completed)s THEN 'completed'
+            ELSE 'cancelled' END,
+       '2026-01-01'::timestamptz + n * interval '1 ms',
+       CASE WHEN n > %(failed)s AND n <= %(scheduled)s THEN now() + interval '1 day'
+            ELSE '2026-01-01'::timestamptz + n * interval '1 ms' END,
+       CASE WHEN n <= %(failed)s OR n > %(scheduled)s
+            THEN '2026-01-02'::timestamptz + n * interval '1 ms' END,
+       '{"args": [], "kwargs": {}}'
+FROM generate_series(1, %(total)s) AS n
+"""
+SIZES = {"failed": 10, "scheduled": 8_000, "completed": 140_000, "total": 200_000}
+
+
+@pytest.fixture
+def fresh_statistics(db: None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(FILL, SIZES)
+        cursor.execute("ANALYZE relay_job")
+
+
+@pytest.fixture
+def stale_statistics(db: None) -> None:
+    """Statistics from when a few thousand queued jobs of a busy queue were all."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO relay_job (id, task, queue, args) "
+            "SELECT gen_random_uuid(), 'app.task', 'rare', '{}' "
+            "FROM generate_series(1, 3000)"
+        )
+        cursor.execute("ANALYZE relay_job")
+        cursor.execute("DELETE FROM relay_job")
+        cursor.execute(FILL, SIZES)
+
+
+def scans(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if "Relation Name" in plan or plan["Node Type"] == "Bitmap Index Scan":
+        yield plan
+    for part in plan.get("Plans", ()):
+        yield from scans(part)
+
+
+def explain(statement: str) -> list[dict[str, Any]]:
+    with lists.bounded_read("default"), connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")
+        plan = cursor.fetchone()[0]
+    plan = plan if isinstance(plan, list) else json.loads(plan)
+    return list(scans(plan[0]["Plan"]))
+
+
+def looked_at(scan: dict[str, Any]) -> float:
+    """Return how many rows the scan read, shown or not."""
+    rows: float = scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0)
+    return rows * scan["Actual Loops"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statistics", ["fresh_statistics", "stale_statistics"])
+def test_failure_50_every_list_filter_and_search_goes_by_an_index(
+    browser: Client,
+    statistics: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jobs, "NEWEST", NEWEST)
+    request.getfixturevalue(statistics)
+    Queue.objects.create(name="rare")
+    Job.objects.create(task="one", queue="rare", state="running", worker_id=uuid7())
+    queries = ["", "?p=200", f"?q={uuid7()}", "?q=app.task_7", "?q=nothing"]
+    for state in JobState.values:
+        queries += [f"?state={state}"]
+        queries += [f"?state={state}&queue={name}" for name in ("rare", "default")]
+        queries += [f"?state={state}&q=nothing", f"?state={state}&queue=rare&q=one"]
+    queries += ["?queue=rare", "?queue=default", "?queue=rare&q=nothing"]
+
+    bad: list[str] = []
+    for query in queries:
+        with CaptureQueriesContext(connection) as captured:
+            assert browser.get(LIST + query).status_code == 200
+        statements = [
+            one["sql"]
+            for one in captured
+            if '"relay_job"' in one["sql"] and one["sql"].startswith("SELECT")
+        ]
+        assert len(statements) == 2, (query, statements)
+        for statement in statements:
+            for scan in explain(statement):
+                # Cancelled jobs are searched whole, and stand before the completed
+                # ones in the order of their end.
+                is_long = "state=c" in query
+                most = 70_100 if is_long else NEWEST + lists.COUNT_CAP
+                if scan["Node Type"] == "Seq Scan" or looked_at(scan) > most:
+                    bad.append(f"{query}: {scan['Node Type']} {looked_at(scan):.0f}")
+
+    assert not bad, "\n".join(bad)
