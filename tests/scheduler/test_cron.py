@@ -6,6 +6,7 @@ import os
 import time
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -588,3 +589,18 @@ def test_failure_140_the_zone_of_the_host_changes_nothing(
         monkeypatch.undo()
         time.tzset()
         assert "TZ" not in os.environ or os.environ["TZ"] != "Asia/Almaty"
+
+
+def test_the_page_prints_the_golden_table() -> None:
+    page = Path(__file__).parents[2] / "docs/explanation/schedules.md"
+
+    table = page.read_text().split("| zone | expression | after | next due |")[1]
+    rows = [
+        [cell.strip(" `") for cell in line.strip("|").split("|")]
+        for line in table.split("\n\n")[0].splitlines()[2:]
+    ]
+
+    assert rows == [
+        [zone, expression, after, ", ".join(expected)]
+        for zone, expression, after, expected in GOLDEN
+    ]
