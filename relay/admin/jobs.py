@@ -42,13 +42,14 @@ MOST_AT_ONCE: Final = 1_000
 # Of a job's attempts and history so many of the latest are shown.
 LATEST: Final = 100
 
-# The order each index gives; with it a list reads no more rows than it shows.
+# The order each index gives, and no more: with it a list reads no more rows than it
+# shows, also where half a million jobs are due at the same instant.
 _NEWEST_FIRST: Final = ("-id",)
 _ORDERS: Final = {
-    "scheduled": ("run_at", "id"),  # relay_job_due_idx
-    "retrying": ("run_at", "id"),
+    "scheduled": ("run_at",),  # relay_job_due_idx
+    "retrying": ("run_at",),
     "queued": ("queue", "-priority", "ready_seq"),  # relay_job_ready_idx
-    "running": ("queue", "worker_id", "-id"),  # relay_job_held_idx
+    "running": ("queue", "worker_id"),  # relay_job_held_idx
     "completed": ("-finished_at", "-id"),  # relay_job_final_idx
     "failed": _NEWEST_FIRST,  # relay_job_failed_idx
     "cancelled": _NEWEST_FIRST,
