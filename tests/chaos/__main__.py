@@ -30,6 +30,12 @@ def _words(counts: Counter[str] | dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
 
 
+def _times(seconds: list[float]) -> str:
+    shares = {"p50": 0.5, "p99": 0.99, "longest": 1.0}
+    times = [f"{name} {percentile(seconds, at):.2f} s" for name, at in shares.items()]
+    return f"{', '.join(times)} ({len(seconds)} jobs)"
+
+
 def _report(outcome: Outcome) -> None:
     findings = outcome.findings
     faults = sum(outcome.faults.values())
@@ -40,20 +46,16 @@ def _report(outcome: Outcome) -> None:
     )
     _say(
         f"  enqueued: {_words(findings.ledger)}; occurrences: {findings.occurrences}; "
-        f"executions: {findings.executions}, repeats {findings.extra} of at most "
-        f"{findings.budget}"
+        f"executions: {findings.executions}, {findings.extra} of them repeats"
     )
     _say(
         f"  ended after their job was taken: {findings.late}; overlaps: "
         f"{findings.overlaps}; cut short by no known fault: "
         f"{_words(findings.unprovoked) or 'none'}"
     )
+    _say(f"  from claim to start: {_times(findings.in_hand)}")
     for kind, seconds in sorted(findings.ready_again.items()):
-        _say(
-            f"  ready again after {kind}: p50 {percentile(seconds, 0.5):.2f} s, p99 "
-            f"{percentile(seconds, 0.99):.2f} s, longest {max(seconds):.2f} s "
-            f"({len(seconds)} jobs)"
-        )
+        _say(f"  ready again after {kind}: {_times(seconds)}")
     _verdict(outcome.histories, findings)
 
 

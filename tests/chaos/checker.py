@@ -105,6 +105,7 @@ class Execution:
     attempt: int
     worker: str
     pid: int
+    began_at: float
     mono_began: float
     mono_ended: float | None = None
     # By the wall clock, of one that ran to its end.
@@ -120,9 +121,12 @@ class Findings:
     ledger: Counter[str] = field(default_factory=Counter)
     occurrences: int = 0
     executions: int = 0
-    # Executions beyond the first of each job, and how many of them faults allow.
+    # Executions beyond the first of each job, and the attempts that allow them: those
+    # that failed and those that were cut short, started or not.
     extra: int = 0
     budget: int = 0
+    # Seconds that jobs waited in their worker's hands, from claim to start.
+    in_hand: list[float] = field(default_factory=list)
     # Attempts that ran to their end after their job had been taken from them.
     late: int = 0
     overlaps: int = 0
@@ -155,7 +159,7 @@ def check(histories: Histories) -> Findings:
     violations += _check_transition_ends(histories)
     executions = _executions(histories)
     findings.executions = len(executions)
-    violations += _check_executions(histories, executions)
+    violations += _check_executions(histories, executions, findings)
     violations += _check_overlaps(histories, executions, findings)
     violations += _check_budget(histories, executions, findings)
     violations += _check_occurrences(histories, findings)
@@ -244,6 +248,7 @@ def _executions(histories: Histories) -> list[Execution]:
                 attempt=effect.attempt,
                 worker=effect.worker,
                 pid=effect.pid,
+                began_at=effect.at,
                 mono_began=effect.mono,
                 mono_ended=seen.get(effect.pid),
             )
@@ -257,11 +262,11 @@ def _executions(histories: Histories) -> list[Execution]:
 
 
 def _check_executions(
-    histories: Histories, executions: list[Execution]
+    histories: Histories, executions: list[Execution], findings: Findings
 ) -> Iterator[Violation]:
     """J10: an attempt runs at most once, and only under the token of a claim."""
     claims = {
-        (transition.job, transition.attempt, transition.worker)
+        (transition.job, transition.attempt, transition.worker): transition.at
         for transition in histories.transitions
         if transition.new == "running"
     }
@@ -272,7 +277,10 @@ def _check_executions(
                 rule="J10", job=job, text=f"attempt {attempt} started {count} times"
             )
     for run in executions:
-        if (run.job, run.attempt, run.worker) not in claims:
+        claimed_at = claims.get((run.job, run.attempt, run.worker))
+        if claimed_at is not None:
+            findings.in_hand.append(run.began_at - claimed_at)
+        else:
             yield Violation(
                 rule="J4",
                 job=run.job,
