@@ -178,7 +178,8 @@ def _runs(
     covered = now + _offset(zone, now)
     while now.year <= _LAST_YEAR and (until is None or now <= until):
         offset = _offset(zone, now)
-        day = dates.at_or_after(min(covered, now + offset).date())
+        # From yesterday on: a clock set back over midnight shows it a second time.
+        day = dates.at_or_after(min(covered, now + offset).date() - _DAY)
         if day is None:
             return
         if _midnight(day) - _MARGIN - _DAY > now + offset:
