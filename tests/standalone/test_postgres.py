@@ -219,6 +219,7 @@ def test_the_server_inherits_no_lock(root: Path) -> None:
     assert not opened & {"users.lock", "start.lock"}
 
 
+@pytest.mark.slow
 def test_a_killed_server_starts_again_with_what_was_committed(root: Path) -> None:
     with EmbeddedPostgres(root) as running:
         store(running, "committed")
@@ -268,6 +269,7 @@ def test_a_killed_starter_leaves_a_folder_the_next_can_use(folder: Path) -> None
     assert not (root / "data.new").exists()
 
 
+@pytest.mark.slow
 def test_half_a_cluster_is_made_anew(folder: Path) -> None:
     unfinished = folder / "data.new"
     unfinished.mkdir()
@@ -277,6 +279,7 @@ def test_half_a_cluster_is_made_anew(folder: Path) -> None:
         assert value(running, "SELECT 1") == 1
 
 
+@pytest.mark.slow
 @on_linux
 def test_a_number_that_names_another_process_does_not_block_the_start(
     root: Path,
@@ -360,6 +363,7 @@ def test_any_name_of_a_folder_will_do(root: Path, name: str) -> None:
         assert value(running, "SELECT 1") == 1
 
 
+@pytest.mark.slow
 def test_closed_parent_folders_stay_closed(folder: Path) -> None:
     parent = folder / "parent"
     parent.mkdir(mode=0o700)
@@ -372,6 +376,7 @@ def test_closed_parent_folders_stay_closed(folder: Path) -> None:
     assert stat.S_IMODE((parent / "a" / "b").stat().st_mode) == 0o700
 
 
+@pytest.mark.slow
 def test_several_clusters_run_side_by_side_with_their_own_options(
     root: Path, folder: Path
 ) -> None:
@@ -490,6 +495,7 @@ def open_binaries(folder: Path) -> binaries.Binaries:
     return found
 
 
+@pytest.mark.slow
 @as_root
 def test_root_runs_the_server_over_files_of_its_own(folder: Path) -> None:
     with EmbeddedPostgres(folder / "postgres"):
