@@ -134,6 +134,7 @@ WHERE worker.id IS NULL OR worker.state IN ('lost', 'stopped')
 # A child that is gone for good, seen by its parent. Attempts it had started are
 # charged as crashes unless relay killed it; the rest goes back as it came. Locked in
 # the order of ids, as a finish of the child's that is still open in the server does.
+# Locked rows need no second look at the worker: it would join all pairs of them.
 SETTLE_DEAD_CHILD: Final = """
 WITH begun AS MATERIALIZED (
     SELECT * FROM jsonb_to_recordset(%(started)s::jsonb)
@@ -172,8 +173,7 @@ WITH begun AS MATERIALIZED (
                       WHEN 'poison' THEN 'PoisonJob' ELSE 'WorkerDied' END,
         error_message = CASE act WHEN 'release' THEN error_message
                         ELSE %(reason)s::text END
-    FROM judged WHERE job.id = judged.id AND job.state = 'running'
-      AND job.worker_id = %(worker_id)s
+    FROM judged WHERE job.id = judged.id
     RETURNING job.id, job.attempt, job.queue, job.priority, job.ready_seq, job.state,
               job.started_at, judged.act
 ), attempts AS (
