@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -162,6 +163,8 @@ def main() -> int:
         },
         until_caught=False,
     )
+    # As Ctrl-C does: end what was started, then go.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     return _run(options, profile)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -21,6 +22,9 @@ __all__ = ["Owned", "Supervisor"]
 SCAN_SECONDS: Final = 0.1
 # PDEATHSIG and the watched pipe work at once; two seconds are for a busy machine.
 ORPHAN_SECONDS: Final = 2.0
+
+_LIBC: Final = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG: Final = 1  # Source: prctl(2)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,6 +116,7 @@ class Supervisor:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_die_with_harness,
             )
         owned.signalled_at = None
         owned.is_busy = False
@@ -235,6 +240,11 @@ class Supervisor:
                 if mark.encode() in variables and pid != os.getpid():
                     found.append(pid)
         return found
+
+
+def _die_with_harness() -> None:
+    """Have the kernel end a process when the harness is killed: no strays."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def send(pid: int, number: signal.Signals) -> None:
