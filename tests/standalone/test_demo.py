@@ -1,0 +1,334 @@
+"""The demo as a user starts it: in a process of its own, in a folder of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from relay.exceptions import StandaloneError
+from relay.standalone.demo.files import SAMPLES, find_files
+from relay.standalone.demo.terminal import printable
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+# The demo's own bound on two cores, for CI at its slowest.
+WAIT_SECONDS = 100
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A short folder to start the demo in; nothing may be left running in it."""
+    made = Path(tempfile.mkdtemp(prefix="relay-demo-")).resolve()
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture(scope="module")
+def first_run() -> Iterator[tuple[Path, subprocess.CompletedProcess[str]]]:
+    """A folder in which the demo ran once on its own files, and what it said."""
+    made = Path(tempfile.mkdtemp(prefix="relay-demo-")).resolve()
+    yield made, run(made, "--once")
+    shutil.rmtree(made)
+
+
+def environment() -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("DATABASE_URL", "DJANGO_SETTINGS_MODULE")
+    }
+    return {**kept, "PYTHONPATH": str(REPOSITORY)}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "relay.standalone.demo", *arguments]
+
+
+def run(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        capture_output=True,
+        check=False,
+        text=True,
+        cwd=place,
+        env=environment(),
+        timeout=WAIT_SECONDS,
+    )
+
+
+def left_over(place: Path) -> list[str]:
+    """Return the processes whose command line or environment names the folder."""
+    found: list[str] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if process.name == str(os.getpid()):
+                continue
+            text = process.joinpath("cmdline").read_bytes()
+            text += process.joinpath("environ").read_bytes()
+            if os.fsencode(place) in text:
+                found.append(f"{process.name} {text!r}")
+    return found
+
+
+def until(seen: Callable[[], str | None], process: subprocess.Popen[bytes]) -> str:
+    ends_at = time.monotonic() + WAIT_SECONDS
+    while (answer := seen()) is None:
+        assert process.poll() is None, "the demo ended"
+        assert time.monotonic() < ends_at, "the demo did not come that far"
+        time.sleep(0.05)
+    return answer
+
+
+def line_of(output: Path, pattern: str) -> Callable[[], str | None]:
+    def look() -> str | None:
+        found = re.search(pattern, output.read_text(), re.MULTILINE)
+        return found[1] if found else None
+
+    return look
+
+
+@contextlib.contextmanager
+def started(place: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the demo with its output in place/output; killed if it is left running."""
+    with (place / "output").open("wb") as output:
+        process = subprocess.Popen(
+            command(*arguments),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=place,
+            env=environment(),
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+# --- the whole demo ------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_every_job_completes_though_a_worker_is_killed(
+    first_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    place, done = first_run
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdict = re.search(
+        r"^(\d+) jobs enqueued, (\d+) completed, 0 lost$", done.stdout, re.MULTILINE
+    )
+    assert verdict is not None, done.stdout
+    assert verdict[1] == verdict[2]
+    assert re.search(r"kill: SIGKILL to worker-[ab]-1", done.stdout)
+    assert re.search(
+        r"takeover: worker-[ab]-1 completed .* after the kill", done.stdout
+    )
+    assert re.search(
+        r"retry: list_files .* failed at attempt 1 \(OnPurpose", done.stdout
+    )
+    assert re.search(r"retry: list_files .* completed at attempt [23]", done.stdout)
+    assert "schedule: due " in done.stdout
+    assert done.stderr == ""
+    assert left_over(place) == []
+
+
+@pytest.mark.slow
+def test_the_output_is_plain_lines_where_there_is_no_terminal(
+    first_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    _, done = first_run
+
+    assert done.stdout.isascii()
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", done.stdout)
+
+
+@pytest.mark.slow
+def test_thumbnails_fit_their_sizes(
+    first_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    place, _ = first_run
+    made = sorted((place / ".relay" / "demo" / "thumbnails").iterdir())
+
+    assert len(made) == 8 * 4
+    for path in made:
+        with Image.open(path) as image:
+            assert max(image.size) == int(path.name.split(".")[-2])
+
+
+@pytest.mark.slow
+def test_a_second_run_reuses_the_data_and_never_writes_to_the_folder(
+    first_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    place, _ = first_run
+    folder = place / "files"
+    folder.mkdir()
+    shutil.copy(SAMPLES / "sea.jpg", folder)
+    (folder / "no-image.jpg").write_text("text")
+    (folder / "damaged.png").write_bytes((SAMPLES / "night.png").read_bytes()[:2000])
+    before = {path: path.stat().st_mtime_ns for path in (folder, *folder.iterdir())}
+
+    done = run(place, "--once", "--folder", "files")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "(reused)" in done.stdout
+    assert re.search(r"reused: the database has \d+ jobs of earlier runs", done.stdout)
+    assert "3, 2 of them images" in done.stdout
+    assert "damaged.png is damaged" in done.stdout
+    assert re.search(r"completed, 0 lost, 4 failed$", done.stdout, re.MULTILINE)
+    assert before == {
+        path: path.stat().st_mtime_ns for path in (folder, *folder.iterdir())
+    }
+    assert left_over(place) == []
+
+
+@pytest.mark.slow
+def test_the_admin_is_served_until_a_signal_on_the_next_free_port(place: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with started(place, "--port", str(port)) as process:
+            output = place / "output"
+            address = until(line_of(output, r"^admin +(\S+)$"), process)
+            until(line_of(output, r"^password +(\S{12,})$"), process)
+            with urllib.request.urlopen(address, timeout=10) as answer:
+                page = answer.read().decode()
+            process.send_signal(signal.SIGINT)
+            code = process.wait(WAIT_SECONDS)
+
+    assert f"port {port} is in use" in output.read_text()
+    assert 'name="username"' in page
+    assert code == 0
+    assert left_over(place) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mark", ["^ .*(start: worker-a)", "^ .*(kill: SIGKILL)"])
+def test_a_signal_in_between_stops_everything(place: Path, mark: str) -> None:
+    with started(place, "--once") as process:
+        until(line_of(place / "output", mark), process)
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(WAIT_SECONDS)
+
+    assert code == 130
+    assert "stopped: PostgreSQL" in (place / "output").read_text()
+    assert left_over(place) == []
+
+
+@pytest.mark.slow
+def test_too_small_a_budget_fails(place: Path) -> None:
+    done = run(place, "--once", "--budget", "1")
+
+    assert done.returncode == 1
+    assert "not finished in time" in done.stdout
+    assert left_over(place) == []
+
+
+# --- what is refused -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("folder", "reason"),
+    [
+        ("missing", "No such file"),
+        ("empty", "has no file"),
+        ("file", "Not a directory"),
+    ],
+)
+def test_a_folder_without_files_is_refused_before_anything_starts(
+    place: Path, folder: str, reason: str
+) -> None:
+    (place / "empty").mkdir()
+    (place / "file").write_text("")
+
+    done = run(place, "--once", "--folder", folder)
+
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert reason in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (place / ".relay").exists()
+
+
+def test_a_second_demo_on_the_same_data_is_refused(place: Path) -> None:
+    data = place / "data"
+    data.mkdir()
+    holder = (
+        "import sys; from pathlib import Path\n"
+        "from relay.standalone.postgres.locks import FileLock\n"
+        "lock = FileLock(Path(sys.argv[1])); print(lock.take(), flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(data / "demo.lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(),
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        done = run(place, "--once", "--data", "data")
+        other.kill()
+
+    assert done.returncode == 1
+    assert "another demo is using" in done.stderr
+
+
+# --- files ---------------------------------------------------------------------------
+
+
+def test_hidden_files_and_folders_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / ".hidden").write_text("")
+    (tmp_path / "folder").mkdir()
+    for name in ("b.txt", "a.txt", "c.txt"):
+        (tmp_path / name).write_text(name)
+
+    files = find_files(tmp_path, limit=2, tell=pytest.fail)
+
+    assert [path.name for path in files.taken] == ["a.txt", "b.txt"]
+    assert files.found == 3
+    assert files.images == frozenset()
+
+
+def test_a_file_that_cannot_be_opened_is_left_out_and_told(tmp_path: Path) -> None:
+    told: list[str] = []
+    (tmp_path / "gone.txt").write_text("")
+    bad_name = os.fsdecode(b"\xff.txt")
+    (tmp_path / bad_name).write_text("")
+
+    files = find_files(tmp_path, limit=10, tell=told.append)
+
+    assert [path.name for path in files.taken] == ["gone.txt"]
+    assert told == ["?.txt is left out: its name is not UTF-8"]
+
+
+def test_a_folder_that_may_not_be_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refuse)  # root may read every folder
+
+    with pytest.raises(StandaloneError, match="Permission denied"):
+        find_files(tmp_path, limit=1, tell=pytest.fail)
+
+
+def test_a_name_moves_no_cursor() -> None:
+    assert printable("a\x1b[2Jb\n") == "a?[2Jb?"
+    assert len(printable("x" * 200)) == 32
