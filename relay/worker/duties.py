@@ -6,9 +6,11 @@ Each is safe in every worker at once: rows locked by others are skipped.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Final, Protocol
+from uuid import UUID
 
 from relay.conf import get_settings
 from relay.engine import lease, prune
@@ -20,9 +22,9 @@ __all__ = ["Duty", "Promote", "Prune", "Reap"]
 
 logger = logging.getLogger("relay.worker")
 
-# Batches per tick, so that a duty with much to do does not keep the keeper from
-# renewing: each takes tens of milliseconds. The next tick goes on.
-_BATCHES: Final = 10
+# Of one tick, so that a duty with much to do does not keep the keeper from renewing:
+# a batch takes tens of milliseconds, or the statement timeout. The next tick goes on.
+BUDGET_SECONDS: Final = 0.5
 _TICKS_PER_SWEEP: Final = 5
 
 
@@ -35,6 +37,18 @@ class Duty(Protocol):
         """Do it once, in short transactions of its own."""
 
 
+class Budget:
+    """The time of one tick. One batch is always done."""
+
+    def __init__(self, seconds: float = BUDGET_SECONDS) -> None:
+        self._ends_at = time.monotonic() + seconds
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the rest is for the next tick."""
+        return time.monotonic() >= self._ends_at
+
+
 class Promote:
     """Make jobs ready whose time has come."""
 
@@ -42,10 +56,11 @@ class Promote:
 
     def tick(self, connection: EngineConnection) -> None:
         """Promote what is due and wake the workers for it."""
-        for _ in range(_BATCHES):
+        budget = Budget()
+        while True:
             count, ready = promote(connection)
             wake(connection, ready)
-            if count < PROMOTE_BATCH:
+            if count < PROMOTE_BATCH or budget.is_spent:
                 return
 
 
@@ -76,29 +91,37 @@ class Reap:
         if not lost and self._ticks_to_sweep > 0:
             self._ticks_to_sweep -= 1
             return
-        self._ticks_to_sweep = _TICKS_PER_SWEEP
-        settings = get_settings()
+        budget = Budget()
         for worker_id in lease.orphan_holders(connection):
-            taken = 0
-            for _ in range(_BATCHES):
-                count, ready = lease.take(
-                    connection,
-                    worker_id,
-                    loss_limit=settings.loss_limit,
-                    keep=settings.retention_failed,
-                )
-                wake(connection, ready)
-                taken += count
-                if count < lease.TAKE_BATCH:
-                    break
-            logger.warning(
-                "jobs taken back from a lost worker",
-                extra={
-                    "event": "worker.reaped",
-                    "worker_id": str(worker_id),
-                    "jobs": taken,
-                },
+            self._take(connection, worker_id, budget)
+            if budget.is_spent:
+                return  # the next tick goes on
+        self._ticks_to_sweep = _TICKS_PER_SWEEP
+
+    def _take(
+        self, connection: EngineConnection, worker_id: UUID, budget: Budget
+    ) -> None:
+        settings = get_settings()
+        taken = 0
+        while True:
+            count, ready = lease.take(
+                connection,
+                worker_id,
+                loss_limit=settings.loss_limit,
+                keep=settings.retention_failed,
             )
+            wake(connection, ready)
+            taken += count
+            if count < lease.TAKE_BATCH or budget.is_spent:
+                break
+        logger.warning(
+            "jobs taken back from a lost worker",
+            extra={
+                "event": "worker.reaped",
+                "worker_id": str(worker_id),
+                "jobs": taken,
+            },
+        )
 
 
 class Prune:
@@ -108,15 +131,16 @@ class Prune:
 
     def tick(self, connection: EngineConnection) -> None:
         """Prune jobs, occurrences, workers and the history of queues."""
+        budget = Budget()
         for one_batch in (
-            prune.prune_jobs,
-            prune.prune_occurrences,
             prune.prune_workers,
             prune.prune_queue_history,
+            prune.prune_occurrences,
+            prune.prune_jobs,
         ):
-            for _ in range(_BATCHES):
-                if one_batch(connection) < prune.PRUNE_BATCH:
-                    break
+            while one_batch(connection) >= prune.PRUNE_BATCH:
+                if budget.is_spent:
+                    return
 
 
 def wake(connection: EngineConnection, ready: Iterable[lease.Ready]) -> None:

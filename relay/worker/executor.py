@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import logging
 import time
 import traceback
+from collections.abc import Awaitable
 from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
@@ -13,8 +14,11 @@ from types import TracebackType
 from typing import Any, Final
 from uuid import UUID
 
-from asgiref.sync import ThreadSensitiveContext
+import psycopg
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections, reset_queries
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg.pq import TransactionStatus
 
 from relay import context
 from relay.codec import clean_text, decode_arguments, encode_result
@@ -58,7 +62,10 @@ class Executor:
 
     def run(self, job: ClaimedJob) -> Outcome:
         """Run a handler in this thread."""
-        return copy_context().run(self._run, job)
+        try:
+            return copy_context().run(self._run, job)
+        except BaseException as error:  # an edge: a slot must never be lost
+            return self._broken(job, error)
 
     def _run(self, job: ClaimedJob) -> Outcome:
         begun_at = time.monotonic()
@@ -82,6 +89,12 @@ class Executor:
 
     async def run_async(self, job: ClaimedJob) -> Outcome:
         """Run a coroutine handler as part of this task, in the task's own context."""
+        try:
+            return await self._run_async(job)
+        except BaseException as error:  # an edge: a slot must never be lost
+            return self._broken(job, error)
+
+    async def _run_async(self, job: ClaimedJob) -> Outcome:
         begun_at = time.monotonic()
         task = _find(job)
         if task is None:
@@ -90,9 +103,7 @@ class Executor:
             try:
                 self._enter(job)
                 args, kwargs = decode_arguments(job.args)
-                # What the handler hands to sync_to_async gets a thread of its own.
-                async with ThreadSensitiveContext():
-                    value = await task.function(*args, **kwargs)
+                value = await _in_own_thread(task.function(*args, **kwargs))
             except BaseException as error:  # an edge: whatever a handler raises ends it
                 outcome = self._failed(job, task, error)
             else:
@@ -154,8 +165,6 @@ class Executor:
         if is_outage(error):
             delay = _OUTAGE.delay(job.attempt)
             return settle(verb="hand_back", delay_seconds=delay.total_seconds())
-        if isinstance(error, asyncio.CancelledError):
-            return settle(verb="release")
         settle = partial(
             settle,
             is_charged=True,
@@ -169,6 +178,28 @@ class Executor:
         else:
             delay = (task.backoff or self._settings.backoff).delay(failures)
         return settle(verb="retry", delay_seconds=delay.total_seconds())
+
+    def _broken(self, job: ClaimedJob, error: BaseException) -> Outcome:
+        """Return the outcome where not the handler but what surrounds it raised."""
+        with contextlib.suppress(Exception):  # it may have been the log that raised
+            logger.critical(
+                "attempt ended by an error outside its handler",
+                extra={"event": "job.broken", "job_id": str(job.id), "task": job.task},
+                exc_info=error,
+            )
+        is_last = job.failures >= job.max_retries
+        return Settled(
+            id=job.id,
+            attempt=job.attempt,
+            verb="fail" if is_last else "retry",
+            is_charged=True,
+            delay_seconds=self._settings.backoff.delay(
+                job.failures + 1
+            ).total_seconds(),
+            keep_seconds=_seconds(self._settings.retention_failed),
+            error_class=clean_text(type(error).__name__, limit=200),
+            error_message="an error outside the handler: see the worker's log",
+        )
 
     def _log(self, job: ClaimedJob, outcome: Outcome, begun_at: float) -> None:
         if isinstance(outcome, Completed):
@@ -235,12 +266,25 @@ def _message(error: BaseException) -> str:
 def _formatted(error: BaseException) -> str:
     """Return the traceback from the handler's own frames down, without locals."""
     frames: TracebackType | None = error.__traceback__
-    if frames is not None and frames.tb_next is not None:
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next
     try:
         return "".join(traceback.format_exception(type(error), error, frames))
     except Exception:
         return f"{type(error).__name__}: {_message(error)}"
+
+
+async def _in_own_thread(handler: Awaitable[Any]) -> Any:
+    """Await a handler; what it hands to sync_to_async gets a thread of its own.
+
+    The thread ends with the handler, and its connections before it.
+    """
+    async with ThreadSensitiveContext() as thread:
+        try:
+            return await handler
+        finally:
+            if thread in SyncToAsync.context_to_thread_executor:
+                await sync_to_async(connections.close_all)()
 
 
 def clean_connections() -> None:
@@ -252,9 +296,7 @@ def clean_connections() -> None:
     """
     reset_queries()
     for connection in connections.all(initialized_only=True):
-        if connection.connection is not None and (
-            connection.in_atomic_block or not connection.get_autocommit()
-        ):
+        if connection.connection is not None and _is_in_transaction(connection):
             logger.warning(
                 "a job left a transaction open: rolled back",
                 extra={"event": "job.open_transaction", "database": connection.alias},
@@ -263,3 +305,18 @@ def clean_connections() -> None:
             del connections[connection.alias]
         else:
             connection.close_if_unusable_or_obsolete()
+
+
+def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Tell whether a transaction is open, be it one that Django knows nothing of."""
+    if connection.in_atomic_block:
+        return True
+    if connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
+        return True
+    session = connection.connection
+    return isinstance(
+        session, psycopg.Connection
+    ) and session.info.transaction_status in (
+        TransactionStatus.INTRANS,
+        TransactionStatus.INERROR,
+    )

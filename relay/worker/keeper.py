@@ -21,7 +21,7 @@ import psycopg
 
 from relay.conf import get_settings
 from relay.engine import lease
-from relay.engine.connection import EngineConnection, connect
+from relay.engine.connection import EngineConnection, connect, is_outage
 from relay.engine.wakeup import CHANNEL, parse
 from relay.scheduler.duty import ScheduleDuty
 from relay.worker.duties import Duty, Promote, Prune, Reap, wake
@@ -98,6 +98,7 @@ class Keeper:
         self._dead: dict[UUID, lease.DeadChild] = {}
         self._connection: EngineConnection | None = None
         self._sound_since = 0.0
+        self._worked_at = time.monotonic()
         self._connect_at = 0.0
         self._backoff_seconds = FIRST_BACKOFF_SECONDS
         self._reported_at = float("-inf")
@@ -142,18 +143,27 @@ class Keeper:
             self._wait()
 
     def _work(self) -> None:
-        if time.monotonic() < self._connect_at:
+        now = time.monotonic()
+        if now - self._worked_at > self._lease.total_seconds() / 2:
+            # This process was stopped, and with it perhaps the whole machine: then
+            # the leases of its neighbours ran out through no fault of theirs.
+            self._sound_since = now
+        self._worked_at = now
+        self._shared.keeper_ticked_at = now
+        if now < self._connect_at:
             return
         try:
             connection = self._connected()
-            self._settle(connection)
-            self._register(connection)
+            # Renewals first: nothing that fails again and again may cost a lease.
             self._renew(connection)
+            self._register(connection)
+            self._settle(connection)
             self._tell_drain(connection)
         except psycopg.Error as error:
             self._lose_connection(error)
             return
-        self._backoff_seconds = FIRST_BACKOFF_SECONDS
+        if self._stop_by is not None:
+            return
         for timer in self._timers:
             # A duty may take its time: renewals come first.
             if time.monotonic() >= self._renew_at or not self._run_duty(timer):
@@ -167,16 +177,18 @@ class Keeper:
         name = type(timer.duty).__name__
         try:
             timer.duty.tick(self._connection)
-        except psycopg.OperationalError as error:
-            self._lose_connection(error)
-            return False
-        except Exception:  # an edge: one failing duty must not stop the others
-            timer.failures += 1
+        except Exception as error:  # an edge: one failing duty must not stop the others
+            if isinstance(error, psycopg.Error) and (
+                self._connection.closed or is_outage(error)
+            ):
+                self._lose_connection(error)
+                return False
+            # A timeout or a deadlock costs this tick, never the connection: the
+            # reaper counts how long that has been sound.
+            timer.failures = min(timer.failures + 1, 10)
             logger.exception(
                 "duty failed", extra={"event": "duty.failed", "duty": name}
             )
-            if self._connection.closed or self._connection.info.transaction_status:
-                self._lose_connection(psycopg.OperationalError(f"left by {name}"))
         else:
             timer.failures = 0
         seconds = timer.duty.interval.total_seconds() * 2.0**timer.failures
@@ -271,13 +283,21 @@ class Keeper:
                 )
 
     def _register(self, connection: EngineConnection) -> None:
-        """Write the rows of new children; only then do they claim."""
+        """Write the rows of new children; only then do they claim.
+
+        A child that an earlier keeper registered has a row, with a lease that is as
+        old as its last renewal: it is renewed before anything else.
+        """
         for index, child in self._children.items():
             if child.is_registered:
                 continue
             table = self._shared.tables[index]
             if table.worker_id != child.worker_id:
                 continue  # it is dead already; the parent's message is on its way
+            if table.is_registered:
+                child.is_registered = True
+                self._renew_at = 0.0
+                continue
             sent_at = time.monotonic()
             options = self._options
             lease.register(
@@ -299,6 +319,7 @@ class Keeper:
                 self._renew_at = sent_at + self._renew_seconds()
             child.is_registered = True
             table.mark_registered()
+            self._backoff_seconds = FIRST_BACKOFF_SECONDS
             self._nudge(b"")
 
     def _renew_seconds(self) -> float:
@@ -321,6 +342,8 @@ class Keeper:
                     del self._children[index]
                     self._parent.send(kind="lost", worker=str(worker_id))
             self._shared.lease_safe_until = sent_at + self._lease.total_seconds()
+            # Only a write shows that the server takes writes.
+            self._backoff_seconds = FIRST_BACKOFF_SECONDS
         self._renew_at = sent_at + self._renew_seconds()
 
     def _tell_drain(self, connection: EngineConnection) -> None:
@@ -405,5 +428,5 @@ class Keeper:
         for child in self._sockets:
             try:
                 child.send(text)
-            except (BlockingIOError, ConnectionError):
+            except OSError:
                 continue  # it has unread ones, or it is gone

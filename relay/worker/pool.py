@@ -91,6 +91,9 @@ class Pool:
         has_async = False
         for job in jobs:
             if self._executor.is_async(job):
+                if self._loop is None:
+                    # Before a thread can see that there is something for it.
+                    self._loop = self._start_loop()
                 self._ready_async.append(job)
                 has_async = True
             else:
@@ -101,8 +104,6 @@ class Pool:
         if waiting:
             share = max(1, math.ceil(waiting * seconds_each / _SHARE_SECONDS))
             self._wake(min(waiting, share) - sum(self._is_busy))
-            if not any(self._is_busy):
-                self._wake(1)
 
     def poke(self) -> bool:
         """Wake one more thread if jobs wait and none was started since the last call.
@@ -182,6 +183,8 @@ class Pool:
                     pass
                 # Looked at again afterwards: submit() may have counted on this one.
                 self._is_busy[number] = False
+            if self._ready_async:
+                self._pump_soon()
 
     def _run_next(self, number: int) -> bool:
         """Run the next plain job in this thread; False if there is none or no slot."""
@@ -204,14 +207,17 @@ class Pool:
         return True
 
     def _give_back(self, slot: int) -> None:
+        if self._ready_async and self._loop is not None:
+            # Into its hands: a thread would take it again before the loop has its turn.
+            self._loop.call_soon_threadsafe(self._pump, slot)
+            return
         self._free.append(slot)
-        if self._ready_async:
+        if self._ready_async:  # since then
             self._pump_soon()
 
     def _pump_soon(self) -> None:
-        if self._loop is None:
-            self._loop = self._start_loop()
-        self._loop.call_soon_threadsafe(self._pump)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._pump)
 
     def _start_loop(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.new_event_loop()
@@ -220,21 +226,24 @@ class Pool:
         ).start()
         return loop
 
-    def _pump(self) -> None:
+    def _pump(self, slot: int | None = None) -> None:
         """Start coroutine jobs while there are slots. Runs in the event loop."""
-        while self._ready_async:
+        while slot is not None or self._ready_async:
             try:
-                slot = self._free.pop()
+                slot = self._free.pop() if slot is None else slot
             except IndexError:
                 return  # whoever gives a slot back pumps again
             try:
                 job = self._ready_async.popleft()
             except IndexError:
                 self._give_back(slot)
+                if self._ready:
+                    self._wakeups.put(True)
                 return
             task = asyncio.get_running_loop().create_task(
                 self._run_async(job, slot), context=contextvars.Context()
             )
+            slot = None
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -244,7 +253,12 @@ class Pool:
         self._starts[-1] += 1
         outcome = await self._executor.run_async(job)
         self._ended.append(Ended(job, outcome, entry, time.monotonic() - begun_at))
-        self._give_back(slot)
+        if self._ready:
+            self._free.append(slot)  # threads and coroutines take turns
+        else:
+            self._give_back(slot)
         if self._ready:
             self._wakeups.put(True)
+        elif self._ready_async:
+            self._pump_soon()
         self._on_end()

@@ -53,7 +53,9 @@ def run_with_reload() -> int:
     stop = _StopFlag()
     while not stop.is_set:
         before = snapshot(iter_all_python_module_files())
-        worker = subprocess.Popen(command)  # noqa: S603 - this very command line
+        # In a session of its own: Ctrl-C in a terminal is for this process, which asks
+        # the worker to drain once, not twice.
+        worker = subprocess.Popen(command, start_new_session=True)  # noqa: S603 - this very command line
         path = None
         while path is None and not stop.wait(LOOK_SECONDS):
             path = changed(before, snapshot(before))
@@ -67,11 +69,11 @@ def run_with_reload() -> int:
 
 
 class _StopFlag:
-    """Set by SIGTERM and SIGINT."""
+    """Set by SIGTERM, SIGINT and the end of the terminal."""
 
     def __init__(self) -> None:
         self.is_set = False
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._set)
 
     def _set(self, *_: object) -> None:

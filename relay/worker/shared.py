@@ -100,25 +100,36 @@ class SlotTable:
 
 
 class SharedState:
-    """The whole worker's shared memory: a table for each child, and the lease cell."""
+    """The whole worker's shared memory: the keeper's two cells, a table a child."""
 
     def __init__(self, processes: int, capacity: int) -> None:
         each = SlotTable.size_bytes(capacity)
         # Anonymous and shared: inherited by fork, gone with the last process.
-        self._mapping = mmap.mmap(-1, _CELL.size + processes * each)
+        cells = 2 * _CELL.size
+        self._mapping = mmap.mmap(-1, cells + processes * each)
         view = memoryview(self._mapping)
-        self._cell = view[: _CELL.size]
+        self._cells = view[:cells]
         self.tables = [
             SlotTable(view[start : start + each], capacity)
-            for start in range(_CELL.size, _CELL.size + processes * each, each)
+            for start in range(cells, cells + processes * each, each)
         ]
 
     @property
     def lease_safe_until(self) -> float:
         """Until when the leases surely hold, by the monotonic clock; 0 before any."""
-        moment: float = _CELL.unpack(self._cell)[0]
+        moment: float = _CELL.unpack_from(self._cells, 0)[0]
         return moment
 
     @lease_safe_until.setter
     def lease_safe_until(self, moment: float) -> None:
-        _CELL.pack_into(self._cell, 0, moment)
+        _CELL.pack_into(self._cells, 0, moment)
+
+    @property
+    def keeper_ticked_at(self) -> float:
+        """When the keeper's loop last went round, by the monotonic clock."""
+        moment: float = _CELL.unpack_from(self._cells, _CELL.size)[0]
+        return moment
+
+    @keeper_ticked_at.setter
+    def keeper_ticked_at(self, moment: float) -> None:
+        _CELL.pack_into(self._cells, _CELL.size, moment)

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
+import time
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from relay.conf import check_queue_name, get_settings
+from relay.engine.connection import is_outage
 from relay.models import Queue
+from relay.retry import Backoff
 from relay.tasks import known_queues
 from relay.worker.loop import LoopOptions
 from relay.worker.parent import Parent
 
-LARGEST_WEIGHT = 1_000
+logger = logging.getLogger("relay.worker")
+
+T = TypeVar("T")
+
+LARGEST_WEIGHT: Final = 1_000
+# Besides, each child 1 and one for each slot that uses the ORM.
+# Source: docs/howto/workers.md, "Connections".
+KEEPER_SESSIONS: Final = 2
+WAIT_FOR_DATABASE: Final = Backoff(
+    base=timedelta(seconds=0.5), cap=timedelta(seconds=4)
+)
+REPORT_SECONDS: Final = 60.0
 
 
 class Command(BaseCommand):
@@ -86,6 +102,7 @@ class Command(BaseCommand):
 
             sys.exit(run_with_reload())
         queues = self._checked(options["queues"])
+        self._warn_of_sessions(options["concurrency"], options["processes"])
         memory = options["max_memory"]
         parent = Parent(
             LoopOptions(
@@ -105,11 +122,22 @@ class Command(BaseCommand):
             signal.signal(number, signal.SIG_IGN)
         sys.exit(code)
 
+    def _warn_of_sessions(self, concurrency: int, processes: int) -> None:
+        """Say so where this worker alone may need more sessions than there are."""
+        needed = KEEPER_SESSIONS + processes * (1 + concurrency)
+        there_are = _when_database_answers(_read_session_limit)
+        if needed > there_are:
+            logger.warning(
+                "this worker may need %d database sessions and the server has %d: "
+                "jobs that find none free are handed back and tried again; lower "
+                "--concurrency or --processes, or raise max_connections",
+                needed,
+                there_are,
+            )
+
     def _checked(self, asked: dict[str, int] | None) -> dict[str, int]:
         """Return the queues to serve; refuse a name that nobody knows."""
-        alias = get_settings().database
-        rows = dict(Queue.objects.using(alias).values_list("name", "weight"))
-        connections[alias].close()
+        rows = _when_database_answers(_read_queues)
         known = known_queues() | set(rows)
         if asked is None:
             return {name: max(1, rows.get(name, 1)) for name in sorted(known)}
@@ -120,6 +148,37 @@ class Command(BaseCommand):
                     f"known: {', '.join(sorted(known))}"
                 )
         return asked
+
+
+def _when_database_answers(question: Callable[[str], T]) -> T:
+    """Ask the relay database; where it is away, wait for it as a worker does."""
+    alias = get_settings().database
+    reported_at = float("-inf")
+    failures = 0
+    while True:
+        try:
+            return question(alias)
+        except DatabaseError as error:
+            if not is_outage(error):
+                raise
+            if time.monotonic() - reported_at >= REPORT_SECONDS:
+                reported_at = time.monotonic()
+                logger.warning("the database is away: waiting for it: %s", error)
+        finally:
+            connections[alias].close()
+        failures += 1
+        time.sleep(WAIT_FOR_DATABASE.delay(failures).total_seconds())
+
+
+def _read_queues(alias: str) -> dict[str, int]:
+    return dict(Queue.objects.using(alias).values_list("name", "weight"))
+
+
+def _read_session_limit(alias: str) -> int:
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT current_setting('max_connections')::int")
+        limit: int = cursor.fetchone()[0]
+        return limit
 
 
 def _queues(text: str) -> dict[str, int]:

@@ -1,0 +1,290 @@
+"""Real workers in processes of their own, and the database they work on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from tests.chaos import proc
+from tests.engine import rows
+from tests.worker import effects
+
+__all__ = ["Database", "Worker", "Workers", "until"]
+
+ROOT = Path(__file__).parent.parent.parent
+T = TypeVar("T")
+
+
+def until(
+    condition: Callable[[], T], *, seconds: float = 15, what: str | None = None
+) -> T:
+    """Return what the condition returns once that is true, asked again and again."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            name = what or getattr(condition, "__name__", "it")
+            raise AssertionError(f"did not come true within {seconds} s: {name}")
+        time.sleep(0.01)
+    return value
+
+
+class Database:
+    """The database under test, over sessions that no fault is meant for."""
+
+    def __init__(self, dsn: str, folder: Path) -> None:
+        self.dsn = dsn
+        self._folder = folder
+        self._session: psycopg.Connection[TupleRow] | None = None
+
+    @property
+    def session(self) -> psycopg.Connection[TupleRow]:
+        if self._session is None or self._session.closed:
+            self._session = psycopg.connect(
+                self.dsn, autocommit=True, application_name="tests"
+            )
+        return self._session
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+
+    def ask(self, query: str, *values: Any) -> Any:
+        """Return the first column of the first row."""
+        row = self.session.execute(query.encode(), values or None).fetchone()
+        return None if row is None else row[0]
+
+    def enqueue(
+        self, task: str, *args: Any, count: int = 1, wake: bool = True, **columns: Any
+    ) -> list[UUID]:
+        """Insert jobs of one of these tests' tasks, and wake the workers."""
+        made = rows.add_jobs(
+            self.session,
+            count,
+            args=json.dumps({"args": args, "kwargs": {}}),
+            task=f"tests.worker.tasks.{task}",
+            **{"max_retries": 25, **columns},
+        )
+        if wake:
+            queue = columns.get("queue", "default")
+            place = self.ask("SELECT ready_seq FROM relay_job WHERE id = %s", made[0])
+            self.session.execute(
+                "SELECT pg_notify('relay_wakeup', %s)",
+                (f"{queue} {columns.get('priority', 0)} {place}",),
+            )
+        return made
+
+    def enqueue_one(self, task: str, *args: Any, **options: Any) -> UUID:
+        return self.enqueue(task, *args, **options)[0]
+
+    def job(self, job_id: UUID) -> dict[str, Any]:
+        return rows.job_row(self.session, job_id)
+
+    def states(self) -> dict[str, int]:
+        return rows.states(self.session)
+
+    def wait_for(self, job_id: UUID, *states: str, seconds: float = 15) -> None:
+        wanted = states or ("completed",)
+        until(
+            lambda: self.job(job_id)["state"] in wanted,
+            seconds=seconds,
+            what=f"job in {wanted}",
+        )
+
+    def wait_for_all(self, count: int, *, seconds: float = 15) -> None:
+        until(
+            lambda: self.states().get("completed", 0) >= count,
+            seconds=seconds,
+            what=f"{count} jobs completed",
+        )
+
+    def assert_nothing_charged(self) -> None:
+        """No job was charged for what was not its fault."""
+        assert (
+            self.session.execute(
+                "SELECT id, task, state, failures, crashes, losses, error_message "
+                "FROM relay_job WHERE failures + crashes > 0 OR state = 'failed'"
+            ).fetchall()
+            == []
+        )
+
+    def effects(self) -> list[effects.Effect]:
+        return effects.read(self.effects_file)
+
+    def effects_of(self, job_id: UUID, phase: str | None = None) -> list[Any]:
+        return [
+            effect
+            for effect in self.effects()
+            if effect.job == str(job_id) and phase in (None, effect.phase)
+        ]
+
+    def wait_for_start(
+        self, job_id: UUID, *, count: int = 1, seconds: float = 15
+    ) -> effects.Effect:
+        """Wait for the job's count-th start; return it."""
+        until(
+            lambda: len(self.effects_of(job_id, "start")) >= count,
+            seconds=seconds,
+            what=f"start {count} of {job_id}",
+        )
+        found: effects.Effect = self.effects_of(job_id, "start")[count - 1]
+        return found
+
+    @property
+    def effects_file(self) -> Path:
+        return self._folder / "effects.jsonl"
+
+
+@dataclass(slots=True)
+class Worker:
+    """One `relay_worker` with all its processes."""
+
+    process: subprocess.Popen[bytes]
+    name: str
+    log: Path
+    database: Database
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def child_pids(self) -> list[int]:
+        """Return the children that may claim now."""
+        found = self.database.session.execute(
+            "SELECT pid FROM relay_worker WHERE name LIKE %s "
+            "AND state IN ('running', 'draining') ORDER BY name",
+            (f"{self.name}-%",),
+        ).fetchall()
+        below = {each.pid for each in proc.children_of(self.pid, proc.scan())}
+        return [pid for (pid,) in found if pid in below]
+
+    def tree(self) -> list[proc.Process]:
+        return proc.descendants_of(self.pid, proc.scan())
+
+    def keeper_pid(self) -> int:
+        def found() -> list[int]:
+            children = set(self.child_pids())
+            return [each.pid for each in self.tree() if each.pid not in children]
+
+        until(lambda: len(found()) == 1, what="one keeper")
+        return found()[0]
+
+    def wait_until_ready(self, processes: int = 1) -> None:
+        until(
+            lambda: self.process.poll() is None and len(self.child_pids()) == processes,
+            seconds=20,
+            what=f"{self.name} has {processes} children\n{self.text()}",
+        )
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self, seconds: float = 20) -> int:
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} goes on\n{self.text()}") from None
+
+    def stop(self, seconds: float = 20) -> int:
+        self.send(signal.SIGTERM)
+        return self.wait(seconds)
+
+    def end(self) -> None:
+        """Kill all of it, whatever state it is in."""
+        tree = self.tree()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for each in tree:
+            if proc.is_same(each):
+                with suppress(ProcessLookupError):
+                    os.kill(each.pid, signal.SIGKILL)
+        until(lambda: not any(proc.is_same(each) for each in tree))
+
+
+class Workers:
+    """Starts workers on a database, and ends them all."""
+
+    def __init__(self, database: Database, folder: Path) -> None:
+        self.database = database
+        self._folder = folder
+        self.all: list[Worker] = []
+
+    @staticmethod
+    def base_environment() -> dict[str, str]:
+        ours = {"RELAY_TEST_DATABASE"}
+        kept = {key: value for key, value in os.environ.items() if key not in ours}
+        return {**kept, "DJANGO_SETTINGS_MODULE": "tests.worker.settings"}
+
+    def environment(
+        self, relay: Mapping[str, Any], more: Mapping[str, str]
+    ) -> dict[str, str]:
+        return {
+            **self.base_environment(),
+            "DATABASE_URL": self.database.dsn,
+            "WORKER_TESTS_RELAY": json.dumps(
+                {"LEASE": 2, "POLL_INTERVAL": 0.2, "BACKOFF": (0.2, 1), **relay}
+            ),
+            "WORKER_TESTS_EFFECTS": str(self.database.effects_file),
+            **more,
+        }
+
+    def start(
+        self,
+        *arguments: str,
+        processes: int = 1,
+        is_awaited: bool = True,
+        prefix: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
+        **relay: Any,
+    ) -> Worker:
+        """Start a worker; keywords in capitals are of settings.RELAY, in seconds."""
+        name = f"worker{len(self.all) + 1}"
+        log = self._folder / f"{name}.log"
+        command = [
+            *prefix,
+            sys.executable,
+            "-m",
+            "testproject",
+            "relay_worker",
+            "--name",
+            name,
+            "--processes",
+            str(processes),
+            *arguments,
+        ]
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=self.environment(relay, environment or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        worker = Worker(process, name, log, self.database)
+        self.all.append(worker)
+        if is_awaited:
+            worker.wait_until_ready(processes)
+        return worker
+
+    def end(self) -> None:
+        for worker in self.all:
+            worker.end()
+            sys.stderr.write(f"--- {worker.name}\n{worker.text()}")  # if a test fails

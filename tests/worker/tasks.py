@@ -1,0 +1,177 @@
+"""Tasks that misbehave in the ways these tests ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from asgiref.sync import sync_to_async
+from django.contrib.contenttypes.models import ContentType
+from django.db import connection
+
+from relay import task
+from tests.worker.effects import note
+
+
+@task
+def quick(said: object = None) -> object:
+    note("start", said)
+    return said
+
+
+@task
+def silent() -> None:
+    pass
+
+
+@task
+def nap(seconds: float) -> None:
+    note("start")
+    time.sleep(seconds)
+    note("end")
+
+
+@task
+async def anap(seconds: float) -> None:
+    note("start")
+    await asyncio.sleep(seconds)
+    note("end")
+
+
+@task
+def gate(path: str) -> None:
+    """Wait until the test makes the file."""
+    note("start")
+    while not Path(path).exists():
+        time.sleep(0.005)
+    note("end")
+
+
+@task
+def hold_interpreter(seconds: float) -> float:
+    """Stay in one C call that never gives the interpreter's lock away."""
+    note("start")
+    sample = 20_000_000
+    begun_at = time.monotonic()
+    sum(itertools.repeat(1, sample))
+    rate = sample / (time.monotonic() - begun_at)
+    begun_at = time.monotonic()
+    sum(itertools.repeat(1, int(rate * seconds)))
+    took = time.monotonic() - begun_at
+    note("end", took)
+    return took
+
+
+@task
+def beat(count: int, interval: float) -> None:
+    """Write a line now and then, whatever is asked of it."""
+    note("start")
+    for _ in range(count):
+        time.sleep(interval)
+        note("beat")
+    note("end")
+
+
+@task
+def die() -> None:
+    note("start")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task
+def leave(code: int) -> None:
+    note("start")
+    os._exit(code)
+
+
+@task
+def fail(said: str = "on purpose") -> None:
+    note("start")
+    raise ValueError(said)
+
+
+@task
+def fail_with_a_large_local() -> None:
+    kept = bytearray(1_000_000)
+    raise ValueError(f"holding {len(kept)} bytes")
+
+
+@task
+def use_orm() -> int:
+    note("start", backend())
+    count = ContentType.objects.count()
+    note("end")
+    return count
+
+
+@task
+def use_orm_for(seconds: float) -> int:
+    """Ask the database now and then, as a real job does."""
+    note("start")
+    ends_at = time.monotonic() + seconds
+    asked = 0
+    while time.monotonic() < ends_at:
+        ContentType.objects.count()
+        asked += 1
+        time.sleep(0.02)
+    note("end")
+    return asked
+
+
+@task
+async def use_orm_from_coroutine() -> int:
+    note("start")
+    count = await sync_to_async(ContentType.objects.count)()
+    note("end")
+    return count
+
+
+@task
+def cut_off_worker() -> None:
+    """End the sessions of relay itself, as the last act."""
+    note("start")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name LIKE 'relay %%' AND datname = current_database()"
+        )
+    note("end")
+
+
+@task
+def leave_orphans(count: int) -> None:
+    """Double-fork: each orphan ends a little later, with nobody to wait for it."""
+    note("start")
+    for _ in range(count):
+        subprocess.run(
+            [
+                sys.executable,
+                "-S",
+                "-c",
+                "import os,time\nif os.fork() == 0: time.sleep(0.1)",
+            ],
+            check=True,
+        )
+    note("end")
+
+
+@task
+def grow(mebibytes: int) -> None:
+    note("start")
+    _kept.append(bytearray(os.urandom(1) * (mebibytes * 1024 * 1024)))
+
+
+_kept: list[bytearray] = []
+
+
+def backend() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        number: int = cursor.fetchone()[0]
+        return number

@@ -1,0 +1,274 @@
+"""Slots shared by threads and coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from relay.engine.claim import ClaimedJob
+from relay.engine.finish import Completed, Outcome
+from relay.ids import uuid7
+from relay.worker.pool import Ended, Pool
+from relay.worker.shared import SharedState, SlotTable
+
+
+class Gated:
+    """An executor whose jobs begin and end when the test says so."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.running = 0
+        self.most = 0
+        self.started: deque[str] = deque()
+        self.begun = threading.Semaphore(0)
+        self.may_end = threading.Semaphore(0)
+
+    def is_async(self, job: ClaimedJob) -> bool:
+        return job.task.startswith("a")
+
+    def run(self, job: ClaimedJob) -> Outcome:
+        self.begin(job)
+        assert self.may_end.acquire(timeout=10)
+        self.end()
+        return done(job)
+
+    async def run_async(self, job: ClaimedJob) -> Outcome:
+        self.begin(job)
+        while not self.may_end.acquire(blocking=False):
+            await asyncio.sleep(0.001)
+        self.end()
+        return done(job)
+
+    def begin(self, job: ClaimedJob) -> None:
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+            self.started.append(job.task)
+        self.begun.release()
+
+    def end(self) -> None:
+        with self.lock:
+            self.running -= 1
+
+    def wait_for_starts(self, count: int) -> None:
+        for _ in range(count):
+            assert self.begun.acquire(timeout=10)
+
+    def starts_no_more(self) -> bool:
+        return not self.begun.acquire(timeout=0.05)
+
+    def let_end(self, count: int) -> None:
+        self.may_end.release(count)
+
+
+def done(job: ClaimedJob) -> Completed:
+    return Completed(job.id, job.attempt, "null", None)
+
+
+def make_job(task: str) -> ClaimedJob:
+    return ClaimedJob(uuid7(), task, "default", 0, 1, 1, {}, 0, 0, 0)
+
+
+def jobs(*tasks: str) -> list[ClaimedJob]:
+    return [make_job(task) for task in tasks]
+
+
+class Bench:
+    """A pool over an executor, and what has ended in it."""
+
+    def __init__(self, slots: int, executor: Any) -> None:
+        self.table: SlotTable = SharedState(1, 4096).tables[0]
+        self.has_ended = threading.Semaphore(0)
+        self.pool = Pool(slots, executor, self.table, on_end=self.has_ended.release)
+        self.ended: list[Ended] = []
+        self.lets_go = True
+
+    def wait_for_ends(self, count: int) -> list[Ended]:
+        while len(self.ended) < count:
+            assert self.has_ended.acquire(timeout=10)
+            for end in self.pool.take():
+                if self.lets_go:
+                    self.table.end(end.entry)
+                self.ended.append(end)
+        return self.ended
+
+
+@pytest.fixture
+def executor() -> Gated:
+    return Gated()
+
+
+@pytest.fixture
+def bench(executor: Gated) -> Callable[[int], Bench]:
+    return lambda slots: Bench(slots, executor)
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [["s"] * 6, ["a"] * 6, ["s", "a"] * 3, ["s", "s", "s", "a", "a", "a"]],
+    ids=["threads", "coroutines", "mixed", "threads first"],
+)
+def test_no_more_jobs_run_at_once_than_there_are_slots(
+    executor: Gated, bench: Callable[[int], Bench], tasks: list[str]
+) -> None:
+    made = bench(2)
+
+    made.pool.submit(jobs(*tasks), seconds_each=1.0)
+    for _ in range(2):
+        executor.wait_for_starts(2)
+        assert executor.starts_no_more()
+        executor.let_end(2)
+    executor.wait_for_starts(2)
+    executor.let_end(2)
+    ended = made.wait_for_ends(6)
+
+    assert executor.most == 2
+    assert len({end.job.id for end in ended}) == 6
+
+
+@pytest.mark.parametrize("kind", ["s", "a"])
+def test_jobs_start_in_the_order_in_which_they_were_submitted(
+    executor: Gated, bench: Callable[[int], Bench], kind: str
+) -> None:
+    made = bench(1)
+    names = [f"{kind}{number}" for number in range(50)]
+    executor.let_end(len(names))
+
+    made.pool.submit(jobs(*names), seconds_each=0.0001)
+    made.wait_for_ends(len(names))
+
+    assert list(executor.started) == names
+
+
+def test_threads_and_coroutines_take_turns_in_one_slot(
+    executor: Gated, bench: Callable[[int], Bench]
+) -> None:
+    made = bench(1)
+    made.pool.submit(jobs("s"), seconds_each=1.0)
+    executor.wait_for_starts(1)
+
+    made.pool.submit(jobs(*["s"] * 20, *["a"] * 20), seconds_each=1.0)
+    executor.let_end(41)
+    made.wait_for_ends(41)
+
+    order = "".join(executor.started)
+    assert "sss" not in order[:30]
+    assert "aaa" not in order[:30]
+
+
+def test_a_long_job_does_not_hold_up_what_was_thought_to_be_as_short(
+    executor: Gated, bench: Callable[[int], Bench]
+) -> None:
+    made = bench(4)
+
+    made.pool.submit(jobs("s1", "s2", "s3"), seconds_each=0.000_01)
+    executor.wait_for_starts(1)
+    assert executor.starts_no_more()  # one thread was thought to be enough
+    made.pool.poke()
+    made.pool.poke()
+    executor.wait_for_starts(1)
+    made.pool.poke()
+    made.pool.poke()
+    executor.wait_for_starts(1)
+
+    assert list(executor.started) == ["s1", "s2", "s3"]
+    executor.let_end(3)
+    made.wait_for_ends(3)
+
+
+def test_poke_tells_whether_what_waits_is_stuck(
+    executor: Gated, bench: Callable[[int], Bench]
+) -> None:
+    made = bench(1)
+    made.pool.submit(jobs("s1", "s2"), seconds_each=1.0)
+    executor.wait_for_starts(1)
+
+    made.pool.poke()
+    assert made.pool.poke()
+    executor.let_end(1)
+    executor.wait_for_starts(1)
+    assert not made.pool.poke()
+    assert not made.pool.is_waiting
+
+    executor.let_end(1)
+    made.wait_for_ends(2)
+
+
+def test_withdraw_takes_back_what_has_not_started_and_only_that(
+    executor: Gated, bench: Callable[[int], Bench]
+) -> None:
+    made = bench(1)
+    made.pool.submit(jobs("s1"), seconds_each=1.0)
+    executor.wait_for_starts(1)
+    waiting = jobs("s2", "a1", "s3", "a2")
+    made.pool.submit(waiting, seconds_each=1.0)
+
+    taken = made.pool.withdraw()
+    executor.let_end(1)
+    made.wait_for_ends(1)
+
+    assert {job.id for job in taken} == {job.id for job in waiting}
+    assert executor.starts_no_more()
+
+
+def test_drop_takes_back_one_job_unless_it_has_started(
+    executor: Gated, bench: Callable[[int], Bench]
+) -> None:
+    made = bench(1)
+    running, first, second, third = jobs("s1", "s2", "a1", "s3")
+    made.pool.submit([running], seconds_each=1.0)
+    executor.wait_for_starts(1)
+    made.pool.submit([first, second, third], seconds_each=1.0)
+
+    assert made.pool.drop(first)
+    assert made.pool.drop(second)
+    assert not made.pool.drop(running)
+    assert not made.pool.drop(first)
+    executor.let_end(2)
+    made.wait_for_ends(2)
+
+    assert list(executor.started) == ["s1", "s3"]
+
+
+def test_what_runs_stands_in_the_slot_table_until_it_is_let_go(
+    executor: Gated, bench: Callable[[int], Bench]
+) -> None:
+    made = bench(2)
+    made.lets_go = False
+    running, coroutine = jobs("s1", "a1")
+    made.pool.submit([running, coroutine], seconds_each=1.0)
+    executor.wait_for_starts(2)
+
+    assert set(made.table.started()) == {(running.id, 1), (coroutine.id, 1)}
+    executor.let_end(2)
+    ended = made.wait_for_ends(2)
+    assert len(list(made.table.started())) == 2
+    for end in ended:
+        made.table.end(end.entry)
+    assert list(made.table.started()) == []
+
+
+@pytest.mark.slow
+def test_a_storm_of_both_kinds_loses_no_wake_up(
+    executor: Gated, bench: Callable[[int], Bench]
+) -> None:
+    made = bench(3)
+    rounds, each = 300, 20
+    executor.let_end(rounds * each)
+
+    for number in range(rounds):
+        kinds = ["s" if (place * number) % 3 else "a" for place in range(each)]
+        made.pool.submit(jobs(*kinds), seconds_each=0.000_01)
+        if number % 3 == 0:
+            made.pool.poke()
+        if number % 7 == 0:
+            made.wait_for_ends((number + 1) * each)
+    ended = made.wait_for_ends(rounds * each)
+
+    assert len({end.job.id for end in ended}) == rounds * each
+    assert executor.most <= 3

@@ -1,0 +1,194 @@
+"""Signals, the drain, and what is left of a worker's jobs after it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.chaos import proc
+from tests.scale import scaled
+from tests.worker.harness import Database, Workers, until
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_drain_finishes_what_runs_and_releases_what_has_not_started(
+    database: Database, workers: Workers, tmp_path: Path
+) -> None:
+    worker = workers.start("-c", "2")
+    running = database.enqueue("gate", str(tmp_path / "open"), count=2)
+    for job in running:
+        database.wait_for_start(job)
+    waiting = database.enqueue("quick", count=5)
+
+    worker.send(signal.SIGTERM)
+    until(lambda: "draining" in worker.text())
+    (tmp_path / "open").touch()
+
+    assert worker.wait() == 0
+    assert [database.job(job)["state"] for job in running] == ["completed"] * 2
+    assert [database.job(job)["state"] for job in waiting] == ["queued"] * 5
+    assert (
+        database.ask("SELECT count(*) FROM relay_worker WHERE state <> 'stopped'") == 0
+    )
+    database.assert_nothing_charged()
+
+
+def test_what_outlives_the_grace_is_killed_and_released_uncharged(
+    database: Database, workers: Workers, tmp_path: Path
+) -> None:
+    worker = workers.start("-c", "2", "--grace", "0.5", LEASE=30)
+    jobs = database.enqueue("gate", str(tmp_path / "never"), count=2)
+    for job in jobs:
+        database.wait_for_start(job)
+
+    asked_at = time.monotonic()
+    code = worker.stop()
+    took = time.monotonic() - asked_at
+
+    assert code == 0
+    assert took < 0.5 + 5
+    for job in jobs:
+        row = database.job(job)
+        assert row["state"] == "queued"
+        assert (row["failures"], row["crashes"], row["losses"]) == (0, 0, 0)
+        assert row["attempt"] == 1
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_hands_back_at_once(
+    database: Database, workers: Workers, tmp_path: Path, second: signal.Signals
+) -> None:
+    worker = workers.start("-c", "1", "--grace", "60")
+    job = database.enqueue_one("gate", str(tmp_path / "never"))
+    database.wait_for_start(job)
+
+    worker.send(signal.SIGTERM)
+    until(lambda: "draining" in worker.text())
+    worker.send(second)
+
+    assert worker.wait(5) == 0
+    row = database.job(job)
+    assert row["state"] == "queued"
+    assert (row["failures"], row["crashes"], row["losses"]) == (0, 0, 0)
+
+
+def test_failure_030_a_run_is_dead_before_its_job_is_released(
+    database: Database, workers: Workers
+) -> None:
+    worker = workers.start("-c", "1", "--grace", "0.5")
+    job = database.enqueue_one("beat", 1000, 0.02)
+    database.wait_for_start(job)
+    workers.start("-c", "1")
+
+    assert worker.stop() == 0
+    database.wait_for_start(job, count=2)
+    lines = len(database.effects())
+    until(lambda: len(database.effects()) > lines + 20)
+
+    attempts = [effect.attempt for effect in database.effects_of(job)]
+    assert attempts == sorted(attempts)  # the lines of two runs never interleave
+    assert set(attempts) == {1, 2}
+
+
+def test_failure_031_a_job_that_ends_as_the_worker_stops_runs_once(
+    database: Database, workers: Workers, tmp_path: Path
+) -> None:
+    rounds = scaled(100, least=5)
+    for number in range(rounds):
+        worker = workers.start("-c", "2", "--grace", "5")
+        door = tmp_path / f"open{number}"
+        job = database.enqueue_one("gate", str(door), max_retries=0)
+        database.wait_for_start(job)
+
+        door.touch()
+        until(lambda job=job: database.effects_of(job, "end"))  # type: ignore[misc]  # a default binds the loop's variable
+        assert worker.stop() == 0
+
+        assert database.job(job)["state"] == "completed"
+        assert len(database.effects_of(job, "start")) == 1
+    assert database.states() == {"completed": rounds}
+    assert database.ask("SELECT max(attempt) FROM relay_job") == 1
+
+
+def test_failure_061_a_signal_at_any_moment_of_a_claim_leaves_no_job_behind(
+    database: Database, workers: Workers
+) -> None:
+    rng = random.Random(61)
+    for _ in range(scaled(200, least=5)):
+        worker = workers.start("-c", "2", is_awaited=False)
+        until(lambda worker=worker: "started" in worker.text())  # type: ignore[misc]  # a default binds the loop's variable
+        job = database.enqueue_one("quick")
+        moment = time.monotonic() + rng.random() * 0.4
+        until(lambda moment=moment: time.monotonic() >= moment)  # type: ignore[misc]  # a default binds the loop's variable
+
+        assert worker.stop() == 0
+
+        assert "Traceback" not in worker.text()
+        assert database.job(job)["state"] in ("queued", "completed")
+    database.assert_nothing_charged()
+
+
+def test_failure_091_deploys_charge_nothing(
+    database: Database, workers: Workers, tmp_path: Path
+) -> None:
+    job = database.enqueue_one("gate", str(tmp_path / "open"), max_retries=1)
+    for number in range(5):
+        worker = workers.start("-c", "1", "--grace", "0")
+        database.wait_for_start(job, count=number + 1)
+        assert worker.stop() == 0
+    (tmp_path / "open").touch()
+    workers.start("-c", "1")
+    database.wait_for(job)
+
+    row = database.job(job)
+    assert (row["failures"], row["crashes"], row["losses"]) == (0, 0, 0)
+    assert row["attempt"] == 6
+    releases = database.ask(
+        "SELECT count(*) FROM relay_history WHERE job_id = %s AND event = 'release'",
+        job,
+    )
+    assert releases == 5
+
+
+def test_failure_121_process_1_drains_and_reaps_what_it_adopts(
+    database: Database, workers: Workers, tmp_path: Path
+) -> None:
+    worker = workers.start(
+        "-c",
+        "1",
+        prefix=("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"),
+        is_awaited=False,
+    )
+    orphans = database.enqueue_one("leave_orphans", 10)
+    database.wait_for(orphans, seconds=30)
+    job = database.enqueue_one("gate", str(tmp_path / "open"))
+    database.wait_for_start(job)
+    (first,) = proc.children_of(worker.pid, proc.scan())
+
+    until(lambda: not zombies_of(first.pid), seconds=5, what="no zombies")
+    asked_at = time.monotonic()
+    os.kill(first.pid, signal.SIGTERM)
+    until(lambda: "draining" in worker.text())
+    (tmp_path / "open").touch()
+
+    assert worker.wait(10) == 0
+    assert time.monotonic() - asked_at < 10
+    assert database.job(job)["state"] == "completed"
+
+
+def zombies_of(pid: int) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            text = path.read_text(errors="replace")
+            state, parent = text[text.rindex(")") + 2 :].split()[:2]
+            if state == "Z" and int(parent) == pid:
+                found.append(text)
+    return found
