@@ -27,8 +27,8 @@ __all__ = [
     "take",
 ]
 
-# Jobs taken from one lost worker per statement, so that no lock is held for long:
-# 12-21 ms each. Source: docs/explanation/leases.md.
+# Jobs taken from one lost worker per statement, so that no lock is held for long.
+# Source: docs/explanation/leases.md, "Constants".
 TAKE_BATCH: Final = 1_000
 
 REGISTER: Final = """
@@ -41,7 +41,9 @@ SELECT id, name, supervisor, host, pid, kind,
 FROM jsonb_to_record(%(worker)s::jsonb) AS worker(
     id uuid, name text, supervisor uuid, host text, pid int, kind text, queues jsonb,
     concurrency int, version text)
-ON CONFLICT (id) DO NOTHING
+ON CONFLICT (id) DO UPDATE
+SET lease_expires_at = excluded.lease_expires_at, heartbeat_at = excluded.heartbeat_at
+WHERE relay_worker.state NOT IN ('lost', 'stopped')
 """
 
 ENSURE_QUEUES: Final = """
@@ -270,7 +272,8 @@ def register(
 ) -> None:
     """Insert a worker's row with a fresh lease, and the rows of queues it serves.
 
-    A repeat, as after a lost answer, changes nothing.
+    A repeat, as after a lost answer, is a renewal: the lease always runs from the
+    last call. A row that is lost or stopped stays as it is.
 
     Transaction: one statement each, in autocommit.
     """

@@ -113,9 +113,7 @@ def test_register_writes_the_worker_with_a_lease_by_the_database_clock(
     ]
 
 
-def test_register_again_changes_nothing(duty: EngineConnection) -> None:
-    worker_id = add_worker(duty, state="lost")
-    before = worker_row(duty, worker_id)
+def register_again(session: EngineConnection, worker_id: UUID) -> None:
     again = lease.WorkerRow(
         id=worker_id,
         name="again",
@@ -126,10 +124,30 @@ def test_register_again_changes_nothing(duty: EngineConnection) -> None:
         concurrency=2,
         version="1",
     )
+    lease.register(session, again, lease=LEASE)
 
-    lease.register(duty, again, lease=LEASE)
+
+@pytest.mark.parametrize("state", ["lost", "stopped"])
+def test_register_again_brings_no_worker_back(
+    duty: EngineConnection, state: str
+) -> None:
+    worker_id = add_worker(duty, state=state)
+    before = worker_row(duty, worker_id)
+
+    register_again(duty, worker_id)
 
     assert worker_row(duty, worker_id) == before
+
+
+def test_register_again_after_a_lost_answer_renews_the_lease(
+    duty: EngineConnection,
+) -> None:
+    worker_id = add_worker(duty, lease_for=timedelta(seconds=3))
+
+    register_again(duty, worker_id)
+
+    assert seconds_left(duty, worker_id) > 25
+    assert worker_row(duty, worker_id)["name"] == "tests-1"
 
 
 def test_register_keeps_the_settings_of_a_queue_that_exists(
