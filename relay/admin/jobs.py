@@ -13,7 +13,6 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.db import models
 from django.db.models.functions import Cast, Coalesce
 from django.http import HttpRequest
-from django.urls import NoReverseMatch, reverse
 from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -21,6 +20,7 @@ from django.utils.timezone import localtime
 
 from relay.admin.lists import (
     RelayAdmin,
+    StateFilter,
     actor_of,
     clamped,
     cut,
@@ -61,29 +61,18 @@ _SEARCHED_WHOLE: Final = frozenset(
 )
 
 
-class StateFilter(admin.SimpleListFilter):
-    """By state, as the partial indexes say it."""
+class JobStateFilter(StateFilter):
+    """By a job's state, as the partial indexes say it."""
 
-    title = "state"
-    parameter_name = "state"
-
-    def lookups(
-        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
-    ) -> list[tuple[str, str]]:
-        return [(state.value, state.label) for state in JobState]
+    states = JobState
 
     def queryset(
         self, request: HttpRequest, queryset: models.QuerySet[Job]
     ) -> models.QuerySet[Job]:
-        state = self.value()
-        if state is None:
-            return queryset
-        if state not in JobState.values:
-            raise IncorrectLookupParameters(f"no state is called {state!r}")
-        if state == JobState.QUEUED:
+        if self.value() == JobState.QUEUED:
             # The condition of the index that lists them; no job has a key yet.
             queryset = queryset.filter(concurrency_key__isnull=True)
-        return queryset.filter(state=state)
+        return super().queryset(request, queryset)
 
 
 class QueueFilter(admin.SimpleListFilter):
@@ -163,7 +152,7 @@ class JobAdmin(RelayAdmin):
         "finished_at",
         "error_class",
     )
-    list_filter = (StateFilter, QueueFilter)
+    list_filter = (JobStateFilter, QueueFilter)
     search_fields = ("id",)
     search_help_text = (
         "A job's id, or how the name of its task begins. The states that wait, run or "
@@ -273,15 +262,15 @@ class JobAdmin(RelayAdmin):
 
     @admin.display(description="worker")
     def worker(self, job: Job) -> SafeString | None:
-        return self._link("worker", job.worker_id)
+        return self.link("worker", job.worker_id)
 
     @admin.display(description="schedule")
     def schedule(self, job: Job) -> SafeString | None:
-        return self._link("schedule", job.schedule_id)
+        return self.link("schedule", job.schedule_id)
 
     @admin.display(description="replay of")
     def original(self, job: Job) -> SafeString | None:
-        return self._link("job", job.replay_of)
+        return self.link("job", job.replay_of)
 
     @admin.display(description="attempts that did not succeed")
     def past_attempts(self, job: Job) -> SafeString | None:
@@ -351,15 +340,6 @@ class JobAdmin(RelayAdmin):
                 for at, event, actor, attempt, detail in rows
             ),
         )
-
-    def _link(self, model: str, key: UUID | None) -> SafeString | None:
-        if key is None:
-            return None
-        name = f"{self.admin_site.name}:relay_{model}_change"
-        try:
-            return format_html('<a href="{}">{}</a>', reverse(name, args=[key]), key)
-        except NoReverseMatch:  # the host's admin site leaves that model out
-            return format_html("{}", key)
 
     # --- actions ---------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from django.core.paginator import Paginator
 from django.db import OperationalError, connections, models, transaction
 from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse
+from django.urls import NoReverseMatch, reverse
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -30,6 +31,7 @@ __all__ = [
     "CappedPaginator",
     "RelayAdmin",
     "RelayChangeList",
+    "StateFilter",
     "actor_of",
     "bounded_read",
     "clamped",
@@ -109,6 +111,30 @@ def showing(text: str | None) -> SafeString | None:
     if len(text) > SHOWN_CHARACTERS:
         text = f"{text[:SHOWN_CHARACTERS]}\n… (cut at {SHOWN_CHARACTERS:,} characters)"
     return format_html("<pre>{}</pre>", text)
+
+
+class StateFilter(admin.SimpleListFilter):
+    """By state, as stored; a subclass names the states."""
+
+    states: type[models.TextChoices]
+
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
+    ) -> list[tuple[str, str]]:
+        return [(state.value, state.label) for state in self.states]
+
+    def queryset(
+        self, request: HttpRequest, queryset: models.QuerySet[Any]
+    ) -> models.QuerySet[Any]:
+        state = self.value()
+        if state is None:
+            return queryset
+        if state not in self.states.values:
+            raise IncorrectLookupParameters(f"no state is called {state!r}")
+        return queryset.filter(state=state)
 
 
 class _Capped(int):
@@ -245,9 +271,11 @@ class RelayAdmin(_ModelAdmin):
         return lookup in self.filter_parameters
 
     def get_actions(
-        self, request: HttpRequest, *where: Any, **options: Any
+        self, request: HttpRequest, action_location: Any = None
     ) -> dict[str, Any]:
-        found: dict[str, Any] = super().get_actions(request, *where, **options)
+        # Django 6.1 looks for the argument by its name; 6.0 does not know it.
+        where = {} if action_location is None else {"action_location": action_location}
+        found: dict[str, Any] = super().get_actions(request, **where)
         found.pop("delete_selected", None)
         return found
 
@@ -292,6 +320,16 @@ class RelayAdmin(_ModelAdmin):
                 self.message_user(request, "The selection is no list of keys.", "error")
                 return None
         return super().response_action(request, queryset, *where, **options)
+
+    def link(self, model: str, key: Any) -> SafeString | None:
+        """Return a link to the page of relay's row of this model and key."""
+        if key is None:
+            return None
+        name = f"{self.admin_site.name}:relay_{model}_change"
+        try:
+            return format_html('<a href="{}">{}</a>', reverse(name, args=[key]), key)
+        except NoReverseMatch:  # the host's admin site leaves that model out
+            return format_html("{}", key)
 
     def log_acts(self, request: HttpRequest, rows: Sequence[Any], message: str) -> None:
         """Write Django's own log of what was done, one entry a row."""

@@ -13,9 +13,8 @@ from django.contrib.admin.widgets import AdminTextInputWidget
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models
 from django.http import HttpRequest
-from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from relay.admin.lists import RelayAdmin, actor_of
@@ -333,11 +332,4 @@ class OccurrenceAdmin(RelayAdmin):
 
     @admin.display(description="job")
     def job_link(self, occurrence: Occurrence) -> SafeString | None:
-        if occurrence.job_id is None:
-            return None
-        name = f"{self.admin_site.name}:relay_job_change"
-        try:
-            address = reverse(name, args=[occurrence.job_id])
-        except NoReverseMatch:  # the host's admin site leaves jobs out
-            return format_html("{}", occurrence.job_id)
-        return format_html('<a href="{}">{}</a>', address, occurrence.job_id)
+        return self.link("job", occurrence.job_id)

@@ -5,37 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.options import IncorrectLookupParameters
-from django.db import models
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from relay.admin.lists import RelayAdmin, pretty, showing
+from relay.admin.lists import RelayAdmin, StateFilter, pretty, showing
 from relay.models import Worker, WorkerState
 
 __all__ = ["WorkerAdmin"]
 
 
-class StateFilter(admin.SimpleListFilter):
-    """By state, as stored."""
+class WorkerStateFilter(StateFilter):
+    """By a worker's state."""
 
-    title = "state"
-    parameter_name = "state"
-
-    def lookups(
-        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
-    ) -> list[tuple[str, str]]:
-        return [(state.value, state.label) for state in WorkerState]
-
-    def queryset(
-        self, request: HttpRequest, queryset: models.QuerySet[Worker]
-    ) -> models.QuerySet[Worker]:
-        state = self.value()
-        if state is None:
-            return queryset
-        if state not in WorkerState.values:
-            raise IncorrectLookupParameters(f"no state is called {state!r}")
-        return queryset.filter(state=state)
+    states = WorkerState
 
 
 @admin.register(Worker)
@@ -56,7 +38,7 @@ class WorkerAdmin(RelayAdmin):
         "lease_expires_at",
         "version",
     )
-    list_filter = (StateFilter,)
+    list_filter = (WorkerStateFilter,)
     fields = (
         "id",
         "name",

@@ -87,8 +87,10 @@ def test_search_finds_an_id_or_the_beginning_of_a_tasks_name(browser: Client) ->
 def test_what_no_index_serves_is_searched_among_the_newest(
     browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, *newer = [make_job("completed", queue="mail") for _ in range(4)]
-    waiting = make_job("queued", queue="mail")
+    # Ids made in one millisecond are in no order.
+    ids = sorted(uuid7() for _ in range(5))
+    old, *newer = [make_job("completed", queue="mail", id=id) for id in ids[:4]]
+    waiting = make_job("queued", queue="mail", id=ids[4])
     monkeypatch.setattr(admin_jobs, "NEWEST", 3)
 
     found = listed(browser, "?queue=mail")
@@ -513,3 +515,17 @@ def test_nobody_and_strangers_see_nothing(db: None) -> None:
 
     assert stranger.get(LIST).status_code == 403
     assert Client().get(LIST).status_code == 302
+
+
+def test_an_action_without_a_token_is_refused(ada: User) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(ada)
+    job = make_job()
+
+    response = client.post(
+        LIST, {"action": "cancel", "_selected_action": [str(job.pk)]}
+    )
+
+    assert response.status_code == 403
+    job.refresh_from_db()
+    assert job.state == "queued"
