@@ -314,13 +314,21 @@ class Keeper:
                 ),
                 lease=self._lease,
             )
-            if not any(other.is_registered for other in self._children.values()):
+            if not self._has_leases():
                 self._shared.lease_safe_until = sent_at + self._lease.total_seconds()
                 self._renew_at = sent_at + self._renew_seconds()
             child.is_registered = True
             table.mark_registered()
             self._backoff_seconds = FIRST_BACKOFF_SECONDS
             self._nudge(b"")
+
+    def _has_leases(self) -> bool:
+        """Tell whether a child has a lease already, be it from an earlier keeper."""
+        tables = self._shared.tables
+        return any(
+            tables[index].is_registered and tables[index].worker_id == child.worker_id
+            for index, child in self._children.items()
+        )
 
     def _renew_seconds(self) -> float:
         return self._lease.total_seconds() * RENEW_FRACTION
