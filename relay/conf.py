@@ -12,15 +12,42 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.core.signals import setting_changed
+from django.db import connections
 
 from relay.exceptions import SettingsError
 from relay.retry import Backoff
 
-__all__ = ["QUEUE_NAME", "Settings", "check_queue_name", "get_settings"]
+__all__ = [
+    "DEFAULT_QUEUE",
+    "MOST",
+    "QUEUE_NAME",
+    "Settings",
+    "check_queue_name",
+    "get_settings",
+]
 
 # Bytes, not characters, bound a NOTIFY payload: names are ASCII and short.
 QUEUE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
 DEFAULT_QUEUE: Final = "default"
+
+# Added to or taken from the clock, a longer time is past what timestamptz holds; a
+# larger number is past its column, or a slip. Source: docs/reference/settings.md.
+LONGEST: Final = timedelta(days=36_525)
+MOST: Final = 1_000_000
+
+# The least that each may be.
+_DURATIONS: Final = {
+    "lease": timedelta(milliseconds=300),
+    "poll_interval": timedelta(milliseconds=10),
+    "grace": timedelta(0),
+    "unknown_task_limit": timedelta(0),
+}
+_NUMBERS: Final = {
+    "max_retries": 0,
+    "concurrency": 1,
+    "crash_limit": 1,
+    "loss_limit": 1,
+}
 
 
 def check_queue_name(name: object) -> str:
@@ -75,59 +102,54 @@ class Settings:
     transaction_pooler: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("lease", timedelta(milliseconds=300)),
-            ("poll_interval", timedelta(milliseconds=10)),
-            ("grace", timedelta(0)),
-            ("unknown_task_limit", timedelta(0)),
-        ):
-            value = getattr(self, name)
-            if not isinstance(value, timedelta) or value < least:
-                raise SettingsError(
-                    f"RELAY[{name.upper()!r}] is {value!r}: give a timedelta of at "
-                    f"least {least}"
-                )
-        for name in ("retention_completed", "retention_failed"):
-            value = getattr(self, name)
-            if value is not None and not (
-                isinstance(value, timedelta) and value >= timedelta(0)
-            ):
-                raise SettingsError(
-                    f"RELAY[{name.upper()!r}] is {value!r}: give a timedelta of 0 or "
-                    "more, or None to keep jobs for ever"
-                )
-        for name, least in (
-            ("max_retries", 0),
-            ("concurrency", 1),
-            ("crash_limit", 1),
-            ("loss_limit", 1),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise SettingsError(
-                    f"RELAY[{name.upper()!r}] is {value!r}: give a whole number of at "
-                    f"least {least}"
-                )
-        for name in ("notify", "schedule_in_workers", "transaction_pooler"):
-            if not isinstance(getattr(self, name), bool):
-                raise SettingsError(
-                    f"RELAY[{name.upper()!r}] is {getattr(self, name)!r}: give True or "
-                    "False"
-                )
+        for key, shortest in _DURATIONS.items():
+            _check_duration(key, getattr(self, key), shortest)
+        for key in ("retention_completed", "retention_failed"):
+            _check_retention(key, getattr(self, key))
+        for key, least in _NUMBERS.items():
+            _check_number(key, getattr(self, key), least)
+        for key in ("notify", "schedule_in_workers", "transaction_pooler"):
+            if not isinstance(getattr(self, key), bool):
+                raise _refused(key, getattr(self, key), "give True or False")
         if not isinstance(self.backoff, Backoff):
-            raise SettingsError(
-                f"RELAY['BACKOFF'] is {self.backoff!r}: give a relay.Backoff"
-            )
+            raise _refused("backoff", self.backoff, "give a relay.Backoff")
+        if self.database not in connections:
+            raise _refused("database", self.database, "give an alias in DATABASES")
         if isinstance(self.queues, str):
-            raise SettingsError(
-                f"RELAY['QUEUES'] is {self.queues!r}: give a list of queue names"
-            )
+            raise _refused("queues", self.queues, "give a list of queue names")
         try:
             object.__setattr__(
                 self, "queues", tuple(check_queue_name(name) for name in self.queues)
             )
         except (TypeError, ValueError) as error:
             raise SettingsError(f"RELAY['QUEUES']: {error}") from error
+
+
+def _refused(key: str, value: object, remedy: str) -> SettingsError:
+    return SettingsError(f"RELAY[{key.upper()!r}] is {value!r}: {remedy}")
+
+
+def _check_duration(key: str, value: object, shortest: timedelta) -> None:
+    if not isinstance(value, timedelta) or value < shortest:
+        raise _refused(key, value, f"give a timedelta of at least {shortest}")
+    if value > LONGEST:
+        raise _refused(key, value, f"give a timedelta of at most {LONGEST.days} days")
+
+
+def _check_retention(key: str, value: object) -> None:
+    if value is not None and not (
+        isinstance(value, timedelta) and value >= timedelta(0)
+    ):
+        raise _refused(
+            key, value, "give a timedelta of 0 or more, or None to keep jobs for ever"
+        )
+
+
+def _check_number(key: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise _refused(key, value, f"give a whole number of at least {least}")
+    if value > MOST:
+        raise _refused(key, value, f"give a whole number of at most {MOST:,}")
 
 
 def _read(values: object) -> Settings:

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Final, TypedDict
 from uuid import UUID
 
-from relay.conf import check_queue_name
+from relay.conf import MOST, check_queue_name
 from relay.exceptions import ArgumentError
 from relay.retry import Backoff
 
@@ -29,7 +29,7 @@ __all__ = [
 # Source: docs/reference/tasks.md, "Options". The columns hold more; these are what an
 # option may mean, and what the table's own checks admit.
 PRIORITIES: Final = range(-100, 101)
-MAX_RETRIES: Final = range(1_000_001)
+MAX_RETRIES: Final = range(MOST + 1)
 EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(9999, 12, 29, tzinfo=UTC)
 _TASK_NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
