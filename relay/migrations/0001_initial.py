@@ -1,11 +1,11 @@
 import datetime
 
-import django.contrib.postgres.fields
 import django.db.models.deletion
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
 import relay.ids
+import relay.models.fields
 import relay.models.job
 
 CREATE_SEQUENCE = "CREATE SEQUENCE relay_ready_seq AS bigint CACHE 1"
@@ -88,7 +88,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "queues",
-                    django.contrib.postgres.fields.ArrayField(
+                    relay.models.fields.PlainArrayField(
                         base_field=models.TextField(), size=None
                     ),
                 ),
@@ -200,7 +200,7 @@ class Migration(migrations.Migration):
                 ("result", models.JSONField(null=True)),
                 (
                     "tags",
-                    django.contrib.postgres.fields.ArrayField(
+                    relay.models.fields.PlainArrayField(
                         base_field=models.TextField(), null=True, size=None
                     ),
                 ),
@@ -475,13 +475,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "relay_schedule",
-                "indexes": [
-                    models.Index(
-                        condition=models.Q(("enabled", True)),
-                        fields=["next_due_at"],
-                        name="relay_schedule_due_idx",
-                    )
-                ],
             },
         ),
         migrations.CreateModel(
@@ -517,6 +510,7 @@ class Migration(migrations.Migration):
                 (
                     "schedule",
                     models.ForeignKey(
+                        db_index=False,
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="occurrences",
                         to="relay.schedule",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import ClassVar
 
-from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
 from relay.ids import uuid7
+from relay.models.fields import PlainArrayField
 
 __all__ = ["FINAL_STATES", "LIVE_STATES", "Attempt", "History", "Job", "JobState"]
 
@@ -85,7 +85,7 @@ class Job(models.Model):
     error_message = models.TextField(null=True)
     progress = models.JSONField(null=True)
     result = models.JSONField(null=True)
-    tags = ArrayField(models.TextField(), null=True)
+    tags = PlainArrayField(models.TextField(), null=True)
     meta = models.JSONField(null=True)
     args = models.JSONField(default=dict)
 

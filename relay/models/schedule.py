@@ -91,13 +91,6 @@ class Schedule(models.Model):
 
     class Meta:
         db_table = "relay_schedule"
-        indexes: ClassVar[list[models.Index]] = [
-            models.Index(
-                name="relay_schedule_due_idx",
-                fields=["next_due_at"],
-                condition=models.Q(enabled=True),
-            ),
-        ]
 
     def __str__(self) -> str:
         return self.name
@@ -133,8 +126,12 @@ class Occurrence(models.Model):
     """One due instant of a schedule; a missed row may stand for a run of them."""
 
     id = models.BigAutoField(primary_key=True)
+    # Its index is relay_occurrence_once.
     schedule = models.ForeignKey(
-        Schedule, on_delete=models.CASCADE, related_name="occurrences"
+        Schedule,
+        on_delete=models.CASCADE,
+        related_name="occurrences",
+        db_index=False,
     )
     due_at = models.DateTimeField()
     state = models.TextField(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
 from relay.ids import uuid7
+from relay.models.fields import PlainArrayField
 
 __all__ = ["Worker", "WorkerKind", "WorkerState"]
 
@@ -38,7 +38,7 @@ class Worker(models.Model):
     host = models.TextField()
     pid = models.IntegerField()
     kind = models.TextField(choices=WorkerKind.choices, db_default=WorkerKind.PROCESS)
-    queues = ArrayField(models.TextField())
+    queues = PlainArrayField(models.TextField())
     concurrency = models.IntegerField()
     version = models.TextField()
     state = models.TextField(
