@@ -369,12 +369,19 @@ def decode(document: object) -> Any:
         DecodeError: a model's row was deleted, a class is not known here, or the
             document was not written by encode.
     """
+    try:
+        return _decode(document)
+    except RecursionError:
+        raise DecodeError("the document is nested too deep to be read") from None
+
+
+def _decode(document: object) -> Any:
     if isinstance(document, dict):
         if _TAG in document:
             return _decode_tagged(document)
-        return {key: decode(item) for key, item in document.items()}
+        return {key: _decode(item) for key, item in document.items()}
     if isinstance(document, list):
-        return [decode(item) for item in document]
+        return [_decode(item) for item in document]
     return document
 
 
@@ -387,10 +394,8 @@ def decode_arguments(document: object) -> tuple[list[Any], dict[str, Any]]:
     if isinstance(document, dict):
         args, kwargs = document.get("args", []), document.get("kwargs", {})
         if isinstance(args, list) and isinstance(kwargs, dict):
-            return (
-                [decode(item) for item in args],
-                {key: decode(item) for key, item in kwargs.items()},
-            )
+            # Its keys are names: none of them marks a tagged value.
+            return decode(args), {key: decode(item) for key, item in kwargs.items()}
     raise DecodeError(
         f"{_shown(document)} holds no arguments: relay_job.args is "
         '{"args": [...], "kwargs": {...}}'
@@ -406,11 +411,16 @@ async def adecode_arguments(document: object) -> tuple[list[Any], dict[str, Any]
 
 
 def _names_a_model(document: object) -> bool:
-    if isinstance(document, dict):
-        return document.get(_TAG) == "model" or any(
-            _names_a_model(item) for item in document.values()
-        )
-    return isinstance(document, list) and any(map(_names_a_model, document))
+    waiting = [document]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            if item.get(_TAG) == "model":
+                return True
+            waiting += item.values()
+        elif isinstance(item, list):
+            waiting += item
+    return False
 
 
 def _decode_tagged(document: dict[str, Any]) -> Any:
@@ -434,7 +444,7 @@ def _unpack_datetime(document: dict[str, Any]) -> datetime:
 
 
 def _unpack_model(document: dict[str, Any]) -> Model:
-    model, key = apps.get_model(document["model"]), decode(document["pk"])
+    model, key = apps.get_model(document["model"]), _decode(document["pk"])
     using = document.get("using", "default")
     try:
         instance: Model = model._base_manager.using(using).get(pk=key)
@@ -453,7 +463,7 @@ def _unpack_dataclass(document: dict[str, Any]) -> Any:
             f"the dataclass {_shown(document['class'])} is not known in this process: "
             "name it in a task's annotations, or decorate it with relay.codec.register"
         )
-    return kind(**{name: decode(item) for name, item in document["value"].items()})
+    return kind(**{name: _decode(item) for name, item in document["value"].items()})
 
 
 _UNPACKERS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
@@ -468,7 +478,7 @@ _UNPACKERS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
     "set": lambda document: {_hashable(item) for item in document["value"]},
     "frozenset": lambda document: frozenset(map(_hashable, document["value"])),
     "dict": lambda document: {
-        key: decode(item) for key, item in document["value"].items()
+        key: _decode(item) for key, item in document["value"].items()
     },
     "model": _unpack_model,
     "dataclass": _unpack_dataclass,
@@ -477,7 +487,7 @@ _UNPACKERS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
 
 def _hashable(document: object) -> Any:
     # A tuple in a set was stored as a list, which no set can hold.
-    value = decode(document)
+    value = _decode(document)
     return _tuples(value) if isinstance(value, list) else value
 
 

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["class_name", "register", "register_annotations", "registered"]
+__all__ = [
+    "class_name",
+    "register",
+    "register_annotations",
+    "registered",
+    "signature",
+]
 
 DataclassT = TypeVar("DataclassT")
 
 # A stored name is only ever looked up here, never imported (X12): a row that
 # somebody else wrote cannot reach a class that no task asks for.
 _dataclasses: dict[str, type[Any]] = {}
-_annotated: list[Callable[..., Any]] = []
+# Functions whose annotations have not been read, or could not be: a dict for its order.
+_annotated: dict[Callable[..., Any], None] = {}
 
 
 def class_name(kind: type[Any]) -> str:
@@ -49,7 +57,16 @@ def register(kind: type[DataclassT]) -> type[DataclassT]:
 
 def _is_made_from_fields(kind: type[Any]) -> bool:
     fields = {field.name for field in dataclasses.fields(kind) if field.init}
-    return set(inspect.signature(kind).parameters) == fields
+    return set(signature(kind).parameters) == fields
+
+
+def signature(called: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature, with names in annotations that are not defined left so."""
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format
+
+        return inspect.signature(called, annotation_format=Format.FORWARDREF)
+    return inspect.signature(called)
 
 
 def register_annotations(function: Callable[..., Any]) -> None:
@@ -58,18 +75,20 @@ def register_annotations(function: Callable[..., Any]) -> None:
     The annotations are read when an unknown dataclass is first met: at decoration
     the names in them may not be defined yet.
     """
-    _annotated.append(function)
+    _annotated[function] = None
 
 
 def _read_annotations() -> None:
-    while _annotated:
-        function = _annotated.pop()
+    # Threads may do this side by side: each function is taken off only when its classes
+    # are registered, so that none finds it gone and its classes not there yet.
+    for function in list(_annotated):
         try:
             hints = typing.get_type_hints(function)
-        except Exception:  # noqa: S112 - names under TYPE_CHECKING: register() is there
+        except Exception:  # noqa: S112 - a name that is not defined yet, or never here
             continue
         for hint in hints.values():
             _register_within(hint)
+        _annotated.pop(function, None)
 
 
 def _register_within(hint: object) -> None:
@@ -92,6 +111,6 @@ def _register_within(hint: object) -> None:
 
 
 def registered(name: str) -> type[Any] | None:
-    if name not in _dataclasses and _annotated:
+    if name not in _dataclasses:
         _read_annotations()
     return _dataclasses.get(name)

@@ -25,6 +25,7 @@ from asgiref.sync import iscoroutinefunction, sync_to_async
 
 from relay import codec
 from relay.conf import DEFAULT_QUEUE, get_settings
+from relay.dataclass_names import signature
 from relay.engine import enqueue as engine
 from relay.exceptions import ArgumentError, TaskNameConflict, UnknownTask
 from relay.handles import JobHandle
@@ -92,7 +93,7 @@ class Task(Generic[P, R]):
         self.max_retries: int | None = options.get("max_retries")
         self.backoff: Backoff | None = options.get("backoff")
         self.retention: timedelta | Default | None = options.get("retention", DEFAULT)
-        self.signature = inspect.signature(function)
+        self.signature = signature(function)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return cast("R", self.function(*args, **kwargs))

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections import OrderedDict, namedtuple
 from dataclasses import InitVar, dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -21,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relay import codec
-from relay.dataclass_names import register_annotations
+from relay.dataclass_names import register_annotations, registered
 from relay.exceptions import DecodeError, EncodeError
 
 
@@ -272,6 +273,54 @@ def test_annotations_that_cannot_be_read_are_passed_over() -> None:
         codec.encode(Stranger(1))
 
 
+@dataclass
+class Awaited:
+    value: int
+
+
+def test_a_thread_that_reads_annotations_hides_no_class_from_another() -> None:
+    reading, go_on = threading.Event(), threading.Event()
+
+    def read() -> type[Awaited]:
+        if threading.current_thread() is first:
+            reading.set()
+            go_on.wait(30)
+        return Awaited
+
+    def function(value: Any) -> None: ...
+
+    function.__annotations__["value"] = "read()"
+    function.__globals__["read"] = read
+    register_annotations(function)
+    first = threading.Thread(target=registered, args=("no.such.Class",))
+    first.start()
+    try:
+        assert reading.wait(30)
+        assert carried(Awaited(1)) == Awaited(1)
+    finally:
+        go_on.set()
+        first.join(30)
+        del function.__globals__["read"]
+
+
+@dataclass
+class DefinedLater:
+    value: int
+
+
+def test_an_annotation_whose_name_is_defined_later_is_read_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def function(value: Later) -> None: ...  # type: ignore[name-defined] # noqa: F821 # defined below
+
+    register_annotations(function)
+    with pytest.raises(EncodeError, match="no task's annotations name"):
+        codec.encode(DefinedLater(1))
+    monkeypatch.setitem(function.__globals__, "Later", DefinedLater)
+
+    assert carried(DefinedLater(1)) == DefinedLater(1)
+
+
 def test_a_dataclass_defined_in_a_function_is_not_registered() -> None:
     @dataclass
     class Local:
@@ -303,6 +352,17 @@ def test_a_dataclass_that_its_fields_do_not_make_is_refused() -> None:
 def test_only_dataclasses_are_registered() -> None:
     with pytest.raises(TypeError, match="no dataclass"):
         codec.register(int)
+
+
+def test_a_document_nested_past_pythons_stack_is_refused() -> None:
+    document: list[Any] = []
+    for _ in range(100_000):
+        document = [document]
+
+    with pytest.raises(DecodeError, match="nested too deep"):
+        codec.decode_arguments({"args": document})
+    with pytest.raises(DecodeError, match="nested too deep"):
+        asyncio.run(codec.adecode_arguments({"args": document}))
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,15 @@ def plain(a: int, b: int = 2) -> int:
 # --- decoration ----------------------------------------------------------------------
 
 
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="annotations are read at once")
+def test_a_name_that_only_type_checkers_know_may_annotate_a_task() -> None:
+    names: dict[str, Any] = {"__name__": "tests.made"}
+    source = "def function(a: Missing, b=2) -> Missing: ..."
+    exec(compile(source, "made", "exec", dont_inherit=True), names)
+
+    assert list(task(names["function"]).signature.parameters) == ["a", "b"]
+
+
 def test_a_bare_task_has_its_functions_name_and_the_defaults() -> None:
     made = task(plain)
 
