@@ -8,9 +8,8 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -20,6 +19,7 @@ import pytest
 from django.db import connection
 
 from tests.docs.pages import PAGES, ROOT, Block, blocks, links
+from tests.waiting import until
 
 # Languages of blocks that show what is seen rather than what is typed.
 SHOWN = {"", "text"}
@@ -76,13 +76,6 @@ SERVED = (
     "SELECT FROM pg_stat_activity WHERE datname = current_database() "
     "AND application_name IN ('relay worker', 'relay scheduler')"
 )
-
-
-def wait_until(is_so: Callable[[], bool], *, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.05)
 
 
 def runnable_pages() -> list[Path]:
@@ -149,7 +142,7 @@ class Project:
             )
         )
         with psycopg.connect(**parameters(self.database), autocommit=True) as own:
-            wait_until(lambda: own.execute(SERVED).fetchone() is not None)
+            until(lambda: own.execute(SERVED).fetchone() is not None, seconds=30)
 
     def stop(self) -> list[int]:
         """Stop what was started, as a deploy would; return the exit codes."""

@@ -16,6 +16,7 @@ from relay.engine import lease
 from relay.engine.claim import ClaimedJob, Marks, read_claimed, send_claim
 from relay.engine.connection import EngineConnection
 from relay.ids import uuid7
+from tests.waiting import until
 
 LEASE = timedelta(seconds=30)
 NO_ARGUMENTS = '{"args": [], "kwargs": {}}'
@@ -151,12 +152,13 @@ def other_session(*, autocommit: bool = True) -> Iterator[psycopg.Connection[Any
 def wait_until(
     session: psycopg.Connection[Any], condition: str, *, seconds: float = 10
 ) -> None:
-    """Return once the SQL condition is true, asked every few milliseconds."""
-    for _ in range(int(seconds / 0.005)):
-        row = session.execute(f"SELECT {condition}, pg_sleep(0.005)").fetchone()
-        if row is not None and row[0]:
-            return
-    raise AssertionError(f"did not become true within {seconds} s: {condition}")
+    """Return once the SQL condition is true."""
+
+    def is_true() -> bool:
+        row = session.execute(f"SELECT {condition}").fetchone()
+        return row is not None and bool(row[0])
+
+    until(is_true, seconds=seconds, what=condition)
 
 
 def wait_until_blocked(session: psycopg.Connection[Any], count: int = 1) -> None:

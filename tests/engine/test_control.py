@@ -15,11 +15,12 @@ import pytest
 from django.db import connection, transaction
 from django.test import override_settings
 
-from relay.engine import control, enqueue, wakeup
+from relay.engine import control, wakeup
 from relay.engine.claim import CLAIM
-from relay.exceptions import ScheduleError, StateConflict, UnknownQueue
+from relay.exceptions import StateConflict, UnknownQueue
 from relay.ids import uuid7
-from relay.models import History, Job, JobState, Queue, Schedule, Worker
+from relay.models import History, Job, JobState, Queue, Worker
+from tests.engine.rows import wait_until_blocked
 
 LATER = datetime(2999, 1, 1, tzinfo=UTC)
 
@@ -53,18 +54,6 @@ def in_thread(call: Callable[[], Any]) -> Any:
         return call()
     finally:
         connection.close()
-
-
-def wait_until_blocked(session: psycopg.Connection[Any], count: int = 1) -> None:
-    """Return once count sessions of this database wait for a lock."""
-    for _ in range(2_000):
-        row = session.execute(
-            "SELECT count(*) FROM pg_stat_activity, pg_sleep(0.005) "
-            "WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        ).fetchone()
-        if row is not None and row[0] >= count:
-            return
-    pytest.fail("nobody waits for a lock")
 
 
 @pytest.fixture
@@ -104,6 +93,19 @@ def test_cancel_keeps_for_ever_what_has_no_retention() -> None:
     job.refresh_from_db()
     assert job.state == "cancelled"
     assert job.expires_at is None
+
+
+@pytest.mark.django_db
+@override_settings(RELAY={"RETENTION_FAILED": timedelta.max})
+def test_cancel_keeps_for_as_long_as_a_time_can_say() -> None:
+    job = make_job()
+
+    act(control.cancel, job)
+
+    job.refresh_from_db()
+    assert job.state == "cancelled"
+    assert job.expires_at is not None
+    assert job.expires_at.year > 2100
 
 
 ALLOWED = {
@@ -554,56 +556,3 @@ def test_pause_takes_known_queues_only() -> None:
         )
 
     assert list(Queue.objects.values_list("name", flat=True)) == ["of-a-task"]
-
-
-def scheduled_job(schedule_id: UUID) -> enqueue.NewJob:
-    return enqueue.NewJob(
-        id=uuid7(),
-        task="tests.noop",
-        queue="default",
-        args='{"args": [], "kwargs": {}}',
-        max_retries=3,
-        schedule_id=schedule_id,
-    )
-
-
-@pytest.mark.django_db
-def test_run_schedule_enqueues_one_job_and_says_who_asked() -> None:
-    schedule = Schedule.objects.create(name="nightly", task="t", cron="0 0 * * *")
-
-    job_id = control.run_schedule(
-        scheduled_job(schedule.id), actor="ada", using="default"
-    )
-
-    job = Job.objects.get()
-    assert (job.id, job.schedule_id, job.occurrence_at) == (job_id, schedule.id, None)
-    [row] = History.objects.all()
-    assert (row.job_id, row.event, row.actor) == (job_id, "run_schedule", "ada")
-    assert row.detail == {"schedule": "nightly"}
-
-
-@pytest.mark.django_db
-def test_run_schedule_of_a_deleted_schedule_enqueues_nothing() -> None:
-    with pytest.raises(ScheduleError, match="does not exist"):
-        control.run_schedule(scheduled_job(uuid7()), actor=None, using="default")
-
-    assert not Job.objects.exists()
-
-
-@pytest.mark.django_db
-def test_set_schedule_enabled_changes_those_that_stand_otherwise() -> None:
-    on = Schedule.objects.create(name="on", task="t", cron="* * * * *")
-    off = Schedule.objects.create(name="off", task="t", cron="* * * * *", enabled=False)
-
-    changed = control.set_schedule_enabled(
-        [on.id, off.id], False, actor="ada", using="default"
-    )
-
-    assert changed == [on.id]
-    assert not Schedule.objects.filter(enabled=True).exists()
-    [row] = History.objects.all()
-    assert (row.event, row.actor, row.detail) == (
-        "disable",
-        "ada",
-        {"schedule": "on"},
-    )

@@ -11,9 +11,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from PIL import Image
 from relay.exceptions import StandaloneError
 from relay.standalone.demo.files import SAMPLES, find_files
 from relay.standalone.demo.terminal import printable
+from tests.waiting import until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # The demo's own bound on two cores, for CI at its slowest.
@@ -83,21 +83,16 @@ def left_over(place: Path) -> list[str]:
     return found
 
 
-def until(seen: Callable[[], str | None], process: subprocess.Popen[bytes]) -> str:
-    ends_at = time.monotonic() + WAIT_SECONDS
-    while (answer := seen()) is None:
-        assert process.poll() is None, "the demo ended"
-        assert time.monotonic() < ends_at, "the demo did not come that far"
-        time.sleep(0.05)
-    return answer
+def written(output: Path, pattern: str, process: subprocess.Popen[bytes]) -> str:
+    """Wait for a line of the running demo's; return the group of the pattern."""
 
-
-def line_of(output: Path, pattern: str) -> Callable[[], str | None]:
     def look() -> str | None:
+        is_running = process.poll() is None
         found = re.search(pattern, output.read_text(), re.MULTILINE)
+        assert found or is_running, "the demo ended"
         return found[1] if found else None
 
-    return look
+    return until(look, seconds=WAIT_SECONDS, what=pattern)
 
 
 @contextlib.contextmanager
@@ -204,8 +199,8 @@ def test_the_admin_is_served_until_a_signal_on_the_next_free_port(place: Path) -
         port = taken.getsockname()[1]
         with started(place, "--port", str(port)) as process:
             output = place / "output"
-            address = until(line_of(output, r"^admin +(\S+)$"), process)
-            until(line_of(output, r"^password +(\S{12,})$"), process)
+            address = written(output, r"^admin +(\S+)$", process)
+            written(output, r"^password +(\S{12,})$", process)
             with urllib.request.urlopen(address, timeout=10) as answer:
                 page = answer.read().decode()
             process.send_signal(signal.SIGINT)
@@ -221,7 +216,7 @@ def test_the_admin_is_served_until_a_signal_on_the_next_free_port(place: Path) -
 @pytest.mark.parametrize("mark", ["^ .*(start: worker-a)", "^ .*(kill: SIGKILL)"])
 def test_a_signal_in_between_stops_everything(place: Path, mark: str) -> None:
     with started(place, "--once") as process:
-        until(line_of(place / "output", mark), process)
+        written(place / "output", mark, process)
         process.send_signal(signal.SIGTERM)
         code = process.wait(WAIT_SECONDS)
 

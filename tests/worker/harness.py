@@ -7,12 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -20,25 +19,12 @@ from psycopg.rows import TupleRow
 
 from tests.chaos import proc
 from tests.engine import rows
+from tests.waiting import until
 from tests.worker import effects
 
 __all__ = ["Database", "Worker", "Workers", "until"]
 
 ROOT = Path(__file__).parent.parent.parent
-T = TypeVar("T")
-
-
-def until(
-    condition: Callable[[], T], *, seconds: float = 15, what: str | None = None
-) -> T:
-    """Return what the condition returns once that is true, asked again and again."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            name = what or getattr(condition, "__name__", "it")
-            raise AssertionError(f"did not come true within {seconds} s: {name}")
-        time.sleep(0.01)
-    return value
 
 
 class Database:

@@ -1,0 +1,25 @@
+"""The one place where tests wait: asked again and again, for so long at most."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+__all__ = ["until"]
+
+LOOK_SECONDS = 0.01
+T = TypeVar("T")
+
+
+def until(
+    condition: Callable[[], T | None], *, seconds: float = 15, what: str | None = None
+) -> T:
+    """Return what the condition returns once that is true, asked again and again."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            name = what or getattr(condition, "__name__", "it")
+            raise AssertionError(f"did not come true within {seconds} s: {name}")
+        time.sleep(LOOK_SECONDS)
+    return value
