@@ -63,7 +63,7 @@ clean: ## stop the embedded PostgreSQL and remove all that was made here, its da
 $(RUN): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < ($(OLDEST)))' || \
 	    { echo '$(PYTHON) is not Python 3.11 or newer: make PYTHON=python3.12 ...' >&2; exit 1; }
-	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV) || \
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || \
 	    { echo 'no virtual environment can be made: on Debian, apt-get install python3-venv' >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable '.[standalone]' $(if $(DJANGO),--group $(DJANGO))
