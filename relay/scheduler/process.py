@@ -82,8 +82,10 @@ class StopSignal:
 
     def wait(self, seconds: float) -> None:
         """Return after this long, or as soon as a signal has come."""
-        if not self.is_set:
-            select.select([self._reader], [], [], seconds)
+        if not self.is_set and select.select([self._reader], [], [], seconds)[0]:
+            # Each signal with a handler in Python leaves a byte, also those of others:
+            # left there, no later wait would wait.
+            os.read(self._reader, 4096)
 
 
 def run(

@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from django.db import connection as django_connection
 
 from relay.models import Occurrence, Schedule
 from relay.scheduler.duty import ScheduleDuty
-from relay.scheduler.process import RECONNECT, run
+from relay.scheduler.process import RECONNECT, StopSignal, run
 from tests.scale import scaled
 from tests.scheduler.factory import (
     database_now,
@@ -100,6 +101,22 @@ def test_the_loop_connects_anew_when_its_connection_ends() -> None:
 
     assert made == [first, second]
     assert len(fired(schedule)) == 1
+
+
+def test_the_signal_of_somebody_else_ends_one_wait_and_no_later_one() -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
+    try:
+        with StopSignal() as stop:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            stop.wait(30)
+            left, _, _ = select.select([stop._reader], [], [], 0)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+    assert heard == [signal.SIGUSR1]
+    assert left == []
+    assert not stop.is_set
 
 
 def test_an_error_of_the_duty_ends_no_loop() -> None:
