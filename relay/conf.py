@@ -19,6 +19,7 @@ from relay.retry import Backoff
 
 __all__ = [
     "DEFAULT_QUEUE",
+    "LONGEST",
     "MOST",
     "QUEUE_NAME",
     "Settings",

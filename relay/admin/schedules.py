@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -18,15 +17,11 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from relay.admin.lists import RelayAdmin, actor_of
-from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
-from relay.engine import control
-from relay.engine.enqueue import NewJob
-from relay.exceptions import RelayError, ScheduleError, UnknownTask
-from relay.ids import uuid7
+from relay.conf import get_settings
+from relay.exceptions import ScheduleError
 from relay.models import Occurrence, Schedule, ScheduleSource
+from relay.scheduler import acts
 from relay.scheduler.cron import load_zone, occurrences, parse
-from relay.scheduler.occurrences import check_arguments
-from relay.tasks import get_task
 
 __all__ = ["OccurrenceAdmin", "ScheduleAdmin"]
 
@@ -189,10 +184,8 @@ class ScheduleAdmin(RelayAdmin):
         done: list[Schedule] = []
         for schedule in schedules or ():
             try:
-                control.run_schedule(
-                    _job_of(schedule), actor=actor_of(request), using=self.alias
-                )
-            except RelayError as error:
+                acts.run_now(schedule.pk, actor=actor_of(request), using=self.alias)
+            except ScheduleError as error:
                 self.message_user(request, f"{schedule.name}: {error}", messages.ERROR)
             else:
                 done.append(schedule)
@@ -216,7 +209,7 @@ class ScheduleAdmin(RelayAdmin):
         schedules = self._selected(request, queryset)
         if schedules is None:
             return
-        changed = control.set_schedule_enabled(
+        changed = acts.set_enabled(
             [schedule.pk for schedule in schedules],
             enabled,
             actor=actor_of(request),
@@ -237,42 +230,7 @@ class ScheduleAdmin(RelayAdmin):
         if ids is None:
             return None
         rows = Schedule.objects.using(self.alias).filter(pk__in=ids)
-        return list(
-            rows.only("id", "name", "task", "args", "queue", "priority").order_by(
-                "name"
-            )
-        )
-
-
-def _job_of(schedule: Schedule) -> NewJob:
-    """Return the job that the schedule makes, as a run that a person asked for.
-
-    Raises:
-        ScheduleError: the row's arguments or queue cannot be used.
-    """
-    queue, priority = schedule.queue, schedule.priority
-    max_retries = get_settings().max_retries
-    try:
-        task = get_task(schedule.task)
-    except UnknownTask:
-        pass  # the task's code is elsewhere
-    else:
-        queue = task.queue if queue is None else queue
-        priority = task.priority if priority is None else priority
-        max_retries = max_retries if task.max_retries is None else task.max_retries
-    try:
-        queue = check_queue_name(DEFAULT_QUEUE if queue is None else queue)
-    except ValueError as error:
-        raise ScheduleError(str(error)) from error
-    return NewJob(
-        id=uuid7(),
-        task=schedule.task,
-        queue=queue,
-        priority=priority or 0,
-        max_retries=max_retries,
-        args=json.dumps(check_arguments(schedule.args)),
-        schedule_id=schedule.pk,
-    )
+        return list(rows.only("id", "name").order_by("name"))
 
 
 class OfSchedule(admin.SimpleListFilter):

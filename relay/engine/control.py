@@ -1,4 +1,4 @@
-"""What an operator does to jobs, queues and schedules; each act leaves who did it."""
+"""What an operator does to jobs and queues; each act leaves who did it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from uuid import UUID
 
 from django.db import connections, transaction
 
-from relay.conf import check_queue_name, get_settings
-from relay.engine import enqueue, wakeup
-from relay.exceptions import ScheduleError, StateConflict, UnknownQueue
+from relay.conf import LONGEST, check_queue_name, get_settings
+from relay.engine import wakeup
+from relay.exceptions import StateConflict, UnknownQueue
 from relay.ids import uuid7
 
 __all__ = [
@@ -27,8 +27,6 @@ __all__ = [
     "retry_many",
     "run_now",
     "run_now_many",
-    "run_schedule",
-    "set_schedule_enabled",
 ]
 
 # The frame of cancel, retry and run now. Index: the primary key. The rows are locked in
@@ -191,34 +189,6 @@ ORDER BY priority DESC, ready_seq
 LIMIT 1
 """
 
-NOTE_SCHEDULE_RUN: Final = """
-INSERT INTO relay_history (job_id, at, event, actor, detail)
-SELECT %(job_id)s::uuid, clock_timestamp(), 'run_schedule', %(actor)s,
-       jsonb_build_object('schedule', name)
-FROM relay_schedule WHERE id = %(schedule_id)s::uuid
-RETURNING id
-"""
-
-SET_ENABLED: Final = """
-WITH locked AS MATERIALIZED (
-    SELECT id FROM relay_schedule
-    WHERE id = ANY(%(ids)s::uuid[])
-    ORDER BY id
-    FOR NO KEY UPDATE
-), changed AS (
-    UPDATE relay_schedule AS schedule SET enabled = %(enabled)s
-    FROM locked
-    WHERE schedule.id = locked.id AND schedule.enabled <> %(enabled)s
-    RETURNING schedule.id, schedule.name
-), noted AS (
-    INSERT INTO relay_history (at, event, actor, detail)
-    SELECT clock_timestamp(), %(event)s, %(actor)s,
-           jsonb_build_object('schedule', name)
-    FROM changed
-)
-SELECT id FROM changed ORDER BY id
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class ActReport:
@@ -251,13 +221,14 @@ def cancel_many(job_ids: Iterable[UUID], *, actor: str | None, using: str) -> Ac
 
     Transaction: one statement; joins the caller's on Django's connection.
     """
+    keep = get_settings().retention_failed
     return _act(
         CANCEL,
         job_ids,
         using=using,
         event="cancel",
         actor=actor,
-        keep=get_settings().retention_failed,
+        keep=None if keep is None else min(keep, LONGEST),
     )
 
 
@@ -388,46 +359,6 @@ def resume(queue: str, *, actor: str | None, using: str) -> bool:
         for priority, ready_seq in _rows(FIRST_READY, {"queue": queue}, using=using):
             wakeup.announce(using, queue, priority, ready_seq)
     return True
-
-
-def run_schedule(job: enqueue.NewJob, *, actor: str | None, using: str) -> UUID:
-    """Enqueue the job of a schedule at once, apart from its due instants.
-
-    Args:
-        job: as the schedule makes it; schedule_id set, occurrence_at not: a run that
-            a person asked for is no occurrence.
-
-    Raises:
-        ScheduleError: the schedule is gone; nothing was enqueued.
-
-    Transaction: joins the caller's on Django's connection, or its own.
-    """
-    values = {"job_id": job.id, "schedule_id": job.schedule_id, "actor": actor}
-    with transaction.atomic(using=using):
-        if not _rows(NOTE_SCHEDULE_RUN, values, using=using):
-            raise ScheduleError(f"schedule {job.schedule_id} does not exist")
-        enqueue.insert(job, using=using)
-    return job.id
-
-
-def set_schedule_enabled(
-    schedule_ids: Iterable[UUID], enabled: bool, *, actor: str | None, using: str
-) -> list[UUID]:
-    """Enable or disable the schedules; return those that were the other way.
-
-    Transaction: one statement; joins the caller's on Django's connection.
-    """
-    rows = _rows(
-        SET_ENABLED,
-        {
-            "ids": list(schedule_ids),
-            "enabled": enabled,
-            "event": "enable" if enabled else "disable",
-            "actor": actor,
-        },
-        using=using,
-    )
-    return [row[0] for row in rows]
 
 
 def _rows(

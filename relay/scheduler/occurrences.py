@@ -5,10 +5,9 @@ Source: docs/explanation/schedules.md.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -18,16 +17,13 @@ import psycopg
 from psycopg.rows import class_row
 
 from relay.codec import clean_text
-from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
-from relay.engine.enqueue import NewJob, insert_with
-from relay.exceptions import ScheduleError, UnknownTask
+from relay.engine.enqueue import insert_with
 from relay.ids import uuid7
-from relay.options import PRIORITIES
 from relay.scheduler.catchup import decide, first_after, on_time
 from relay.scheduler.cron import CronSpec, Survey, load_zone, occurrences, parse
-from relay.tasks import get_task
+from relay.scheduler.job import make_job
 
-__all__ = ["Wakeup", "check_arguments", "fire", "forget_disabled", "record_error"]
+__all__ = ["DEFINITION", "Wakeup", "fire", "forget_disabled", "record_error"]
 
 logger = logging.getLogger("relay.scheduler")
 
@@ -99,7 +95,11 @@ _LONGEST_ERROR: Final = 1_000
 
 @dataclass(slots=True)
 class _Row:
-    """A schedule's row as LOCK reads it."""
+    """A schedule's row as LOCK reads it.
+
+    Attributes:
+        events: what to log of it once that is committed: level, message, values.
+    """
 
     id: UUID
     name: str
@@ -116,6 +116,7 @@ class _Row:
     now: datetime
     is_new: bool
     is_changed: bool
+    events: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
 
 
 def fire(connection: psycopg.Connection[Any], schedule_id: UUID) -> list[Wakeup]:
@@ -142,10 +143,16 @@ def fire(connection: psycopg.Connection[Any], schedule_id: UUID) -> list[Wakeup]
         spec = parse(row.cron, seconds=row.seconds, hash_id=str(row.id))
         zone = load_zone(row.timezone)
         due_at = _due_at(row, spec, zone)
+        wakeups: list[Wakeup] = []
         if due_at is None:
             _advance(connection, row, first_after(spec, zone, row.now), None)
-            return []
-        return _fire_due(connection, row, spec, zone, due_at)
+        else:
+            wakeups = _fire_due(connection, row, spec, zone, due_at)
+    # Not earlier: it would say what a rollback takes back, and a log's handler is
+    # somebody else's code, which must not run under the row's lock.
+    for level, message, values in row.events:
+        logger.log(level, message, extra={"schedule": row.name, **values})
+    return wakeups
 
 
 def _due_at(row: _Row, spec: CronSpec, zone: ZoneInfo) -> datetime | None:
@@ -192,7 +199,7 @@ def _enqueue(
     jobs = {uuid7(): instant for instant in instants}
     if not jobs:
         return []
-    template = _template(row)
+    job = make_job(row)
     inserted = connection.execute(
         INSERT_FIRED,
         {
@@ -203,71 +210,16 @@ def _enqueue(
     ).fetchall()
     wakeups: list[Wakeup] = []
     for due_at, job_id in sorted(inserted):
-        job = NewJob(id=job_id, occurrence_at=due_at, **template)
-        ready_seq = insert_with(connection, job)
+        occurrence = replace(job, id=job_id, occurrence_at=due_at)
+        ready_seq = insert_with(connection, occurrence)
         if ready_seq is not None:
             wakeups.append((job.queue, job.priority, ready_seq))
-        logger.info(
-            "schedule fired",
-            extra={
-                "schedule": row.name,
-                "due_at": due_at.astimezone(UTC).isoformat(),
-                "job_id": str(job_id),
-            },
-        )
+        values = {
+            "due_at": due_at.astimezone(UTC).isoformat(),
+            "job_id": str(job_id),
+        }
+        row.events.append((logging.INFO, "schedule fired", values))
     return wakeups
-
-
-def _template(row: _Row) -> dict[str, Any]:
-    """Return what all jobs of a schedule share; a task need not be known here."""
-    queue, priority = row.queue, row.priority
-    max_retries = get_settings().max_retries
-    try:
-        task = get_task(row.task)
-    except UnknownTask:
-        pass
-    else:
-        queue = task.queue if queue is None else queue
-        priority = task.priority if priority is None else priority
-        max_retries = max_retries if task.max_retries is None else task.max_retries
-    try:
-        queue = check_queue_name(DEFAULT_QUEUE if queue is None else queue)
-    except ValueError as error:
-        raise ScheduleError(str(error)) from error
-    priority = 0 if priority is None else priority
-    if priority not in PRIORITIES:
-        raise ScheduleError(
-            f"priority {priority} must lie in {PRIORITIES[0]} to {PRIORITIES[-1]}"
-        )
-    return {
-        "task": row.task,
-        "queue": queue,
-        "priority": priority,
-        "max_retries": max_retries,
-        "args": _arguments(row.args),
-        "schedule_id": row.id,
-    }
-
-
-def _arguments(text: str) -> str:
-    document = check_arguments(json.loads(text))
-    # The row's own text where it is whole: a number in it may be past a float.
-    return text if document == json.loads(text) else json.dumps(document)
-
-
-def check_arguments(document: object) -> dict[str, Any]:
-    """Return the arguments of a schedule in the form that jobs carry.
-
-    Raises:
-        ScheduleError: the document holds something else.
-    """
-    if isinstance(document, dict) and document.keys() <= {"args", "kwargs"}:
-        args, kwargs = document.get("args", []), document.get("kwargs", {})
-        if isinstance(args, list) and isinstance(kwargs, dict):
-            return {"args": args, "kwargs": kwargs}
-    raise ScheduleError(
-        'the arguments must have the form {"args": [...], "kwargs": {...}}'
-    )
 
 
 def _record_missed(
@@ -284,16 +236,13 @@ def _record_missed(
             "last": missed.last,
         },
     )
-    logger.warning(
-        "occurrences missed",
-        extra={
-            "schedule": row.name,
-            "missed": missed.total,
-            "first_at": missed.first.isoformat(),
-            "until_at": missed.last.isoformat(),
-            "catch_up": row.catch_up,
-        },
-    )
+    values = {
+        "missed": missed.total,
+        "first_at": missed.first.isoformat(),
+        "until_at": missed.last.isoformat(),
+        "catch_up": row.catch_up,
+    }
+    row.events.append((logging.WARNING, "occurrences missed", values))
 
 
 def _advance(
@@ -307,14 +256,8 @@ def _advance(
         {"id": row.id, "next_due_at": next_due_at, "last_due_at": last_due_at},
     )
     if row.is_changed:
-        logger.info(
-            "schedule planned",
-            extra={
-                "schedule": row.name,
-                "next_due_at": next_due_at.isoformat(),
-                "timezone": row.timezone,
-            },
-        )
+        values = {"next_due_at": next_due_at.isoformat(), "timezone": row.timezone}
+        row.events.append((logging.INFO, "schedule planned", values))
 
 
 def forget_disabled(connection: psycopg.Connection[Any]) -> None:

@@ -117,7 +117,11 @@ def cron(
     spec = parse(expression, seconds=seconds, hash_id=name or "")
     load_zone(timezone)
     check_policy(
-        queue=queue, priority=priority, catch_up=catch_up, window=catch_up_window
+        name=name,
+        queue=queue,
+        priority=priority,
+        catch_up=catch_up,
+        window=catch_up_window,
     )
 
     def declare(task: TaskT) -> TaskT:

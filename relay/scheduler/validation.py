@@ -6,12 +6,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from relay.conf import check_queue_name
 from relay.exceptions import ScheduleError
-from relay.options import PRIORITIES
 from relay.scheduler.catchup import LONGEST_WINDOW, POLICIES
 from relay.scheduler.cron import load_zone, parse
-from relay.scheduler.occurrences import check_arguments
+from relay.scheduler.job import check_arguments, check_priority, check_queue
 
 if TYPE_CHECKING:
     from relay.models import Schedule
@@ -31,8 +29,10 @@ def find_errors(schedule: Schedule) -> dict[str, str]:
         ),
         "timezone": lambda: load_zone(schedule.timezone),
         "args": lambda: check_arguments(schedule.args),
-        "queue": lambda: _check_queue(schedule.queue),
-        "priority": lambda: _check_priority(schedule.priority),
+        "queue": lambda: schedule.queue is None or check_queue(schedule.queue),
+        "priority": lambda: (
+            schedule.priority is None or check_priority(schedule.priority)
+        ),
         "catch_up": lambda: _check_catch_up(schedule.catch_up),
         "catch_up_window_ms": lambda: _check_window(
             timedelta(milliseconds=schedule.catch_up_window_ms)
@@ -51,15 +51,24 @@ def find_errors(schedule: Schedule) -> dict[str, str]:
 
 
 def check_policy(
-    *, queue: str | None, priority: int | None, catch_up: str, window: timedelta
+    *,
+    name: str | None,
+    queue: str | None,
+    priority: int | None,
+    catch_up: str,
+    window: timedelta,
 ) -> None:
     """Refuse what a declaration says besides its expression and zone.
 
     Raises:
         ScheduleError: with the reason.
     """
-    _check_queue(queue)
-    _check_priority(priority)
+    if name is not None:
+        _check_name(name)
+    if queue is not None:
+        check_queue(queue)
+    if priority is not None:
+        check_priority(priority)
     _check_catch_up(catch_up)
     _check_window(window)
 
@@ -67,22 +76,6 @@ def check_policy(
 def _check_name(name: str) -> None:
     if not name or len(name) > _LONGEST_NAME or not name.isprintable():
         raise ScheduleError(f"give a name of 1 to {_LONGEST_NAME} printable characters")
-
-
-def _check_queue(queue: str | None) -> None:
-    if queue is None:
-        return
-    try:
-        check_queue_name(queue)
-    except ValueError as error:
-        raise ScheduleError(str(error)) from error
-
-
-def _check_priority(priority: int | None) -> None:
-    if priority is not None and priority not in PRIORITIES:
-        raise ScheduleError(
-            f"priority {priority} must lie in {PRIORITIES[0]} to {PRIORITIES[-1]}"
-        )
 
 
 def _check_catch_up(catch_up: str) -> None:

@@ -234,6 +234,28 @@ def test_missed_occurrences_are_counted_and_logged(
     assert record.__dict__["missed"] == 5
 
 
+def test_what_is_rolled_back_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    schedule = make("0 * * * *")
+    tick()
+    set_back(schedule, HOUR)
+    with django_connection.cursor() as cursor:
+        cursor.execute(
+            "ALTER TABLE relay_job ADD CONSTRAINT no CHECK (false) NOT VALID"
+        )
+    try:
+        with caplog.at_level(logging.INFO, "relay.scheduler"):
+            tick()
+    finally:
+        with django_connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE relay_job DROP CONSTRAINT no")
+
+    assert fired(schedule) == []
+    assert "schedule fired" not in caplog.text
+    with caplog.at_level(logging.INFO, "relay.scheduler"):
+        tick()
+    assert caplog.text.count("schedule fired") == 1
+
+
 def test_failure_011_a_gap_of_seven_seconds_loses_no_run() -> None:
     due_at = (database_now() - 7 * SECOND).replace(microsecond=0)
     schedule = make(

@@ -1,0 +1,107 @@
+"""What an operator does to schedules; each act leaves who did it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from django.db import connections, transaction
+
+from relay.engine import enqueue
+from relay.exceptions import ScheduleError
+from relay.scheduler.job import make_job
+
+__all__ = ["run_now", "set_enabled"]
+
+# Primary key.
+READ_DEFINITION: Final = """
+SELECT id, task, args::text, queue, priority FROM relay_schedule WHERE id = %(id)s::uuid
+"""
+
+NOTE_RUN: Final = """
+INSERT INTO relay_history (job_id, at, event, actor, detail)
+SELECT %(job_id)s::uuid, clock_timestamp(), 'run_schedule', %(actor)s,
+       jsonb_build_object('schedule', name)
+FROM relay_schedule WHERE id = %(schedule_id)s::uuid
+"""
+
+# enabled is compared as it is once locked: that of the statement's snapshot may be
+# older.
+SET_ENABLED: Final = """
+WITH locked AS MATERIALIZED (
+    SELECT id, enabled FROM relay_schedule
+    WHERE id = ANY(%(ids)s::uuid[])
+    ORDER BY id
+    FOR NO KEY UPDATE
+), changed AS (
+    UPDATE relay_schedule AS schedule SET enabled = %(enabled)s
+    FROM locked
+    WHERE schedule.id = locked.id AND locked.enabled <> %(enabled)s
+    RETURNING schedule.id, schedule.name
+), noted AS (
+    INSERT INTO relay_history (at, event, actor, detail)
+    SELECT clock_timestamp(), %(event)s, %(actor)s,
+           jsonb_build_object('schedule', name)
+    FROM changed
+)
+SELECT id FROM changed ORDER BY id
+"""
+
+
+@dataclass(slots=True)
+class _Row:
+    """A schedule's row as READ_DEFINITION reads it."""
+
+    id: UUID
+    task: str
+    args: str
+    queue: str | None
+    priority: int | None
+
+
+def run_now(schedule_id: UUID, *, actor: str | None, using: str) -> UUID:
+    """Enqueue the schedule's job at once, apart from its due instants; return its id.
+
+    A run that a person asked for is no occurrence: the plan stays as it is.
+
+    Raises:
+        ScheduleError: the schedule is gone or cannot be kept; nothing was enqueued.
+
+    Transaction: joins the caller's on Django's connection, or its own. The wake-up
+    goes out after commit.
+    """
+    with transaction.atomic(using=using):
+        with connections[using].cursor() as cursor:
+            cursor.execute(READ_DEFINITION, {"id": schedule_id})
+            found = cursor.fetchone()
+            if found is None:
+                raise ScheduleError(f"schedule {schedule_id} does not exist")
+            job = make_job(_Row(*found))
+            cursor.execute(
+                NOTE_RUN,
+                {"job_id": job.id, "schedule_id": schedule_id, "actor": actor},
+            )
+        enqueue.insert(job, using=using)
+    return job.id
+
+
+def set_enabled(
+    schedule_ids: Iterable[UUID], enabled: bool, *, actor: str | None, using: str
+) -> list[UUID]:
+    """Enable or disable the schedules; return those that were the other way.
+
+    Transaction: one statement; joins the caller's on Django's connection.
+    """
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            SET_ENABLED,
+            {
+                "ids": list(schedule_ids),
+                "enabled": enabled,
+                "event": "enable" if enabled else "disable",
+                "actor": actor,
+            },
+        )
+        return [row[0] for row in cursor.fetchall()]

@@ -1,0 +1,102 @@
+"""The job that a schedule's row describes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+from uuid import UUID
+
+from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
+from relay.engine.enqueue import NewJob
+from relay.exceptions import ScheduleError, UnknownTask
+from relay.ids import uuid7
+from relay.options import PRIORITIES
+from relay.tasks import get_task
+
+__all__ = ["Definition", "check_arguments", "check_priority", "check_queue", "make_job"]
+
+
+class Definition(Protocol):
+    """What a row of relay_schedule says of its jobs; args is the document's text."""
+
+    id: UUID
+    task: str
+    args: str
+    queue: str | None
+    priority: int | None
+
+
+def make_job(row: Definition) -> NewJob:
+    """Return a job as the row describes it, ready now and of no occurrence.
+
+    What the row leaves open its task says, and the settings where the task's code is
+    not known to this process.
+
+    Raises:
+        ScheduleError: the row's arguments, queue or priority cannot be used.
+    """
+    queue, priority = row.queue, row.priority
+    max_retries = get_settings().max_retries
+    try:
+        task = get_task(row.task)
+    except UnknownTask:
+        pass
+    else:
+        queue = task.queue if queue is None else queue
+        priority = task.priority if priority is None else priority
+        max_retries = max_retries if task.max_retries is None else task.max_retries
+    return NewJob(
+        id=uuid7(),
+        task=row.task,
+        queue=check_queue(DEFAULT_QUEUE if queue is None else queue),
+        priority=check_priority(0 if priority is None else priority),
+        max_retries=max_retries,
+        args=_arguments(row.args),
+        schedule_id=row.id,
+    )
+
+
+def _arguments(text: str) -> str:
+    document = check_arguments(json.loads(text))
+    # The row's own text where it is whole: a number in it may be past a float.
+    return text if document == json.loads(text) else json.dumps(document)
+
+
+def check_arguments(document: object) -> dict[str, Any]:
+    """Return the arguments of a schedule in the form that jobs carry.
+
+    Raises:
+        ScheduleError: the document holds something else.
+    """
+    if isinstance(document, dict) and document.keys() <= {"args", "kwargs"}:
+        args, kwargs = document.get("args", []), document.get("kwargs", {})
+        if isinstance(args, list) and isinstance(kwargs, dict):
+            return {"args": args, "kwargs": kwargs}
+    raise ScheduleError(
+        'the arguments must have the form {"args": [...], "kwargs": {...}}'
+    )
+
+
+def check_queue(name: str) -> str:
+    """Return the name if it may name a queue.
+
+    Raises:
+        ScheduleError: it may not.
+    """
+    try:
+        return check_queue_name(name)
+    except ValueError as error:
+        raise ScheduleError(str(error)) from error
+
+
+def check_priority(priority: int) -> int:
+    """Return the priority if a job may have it.
+
+    Raises:
+        ScheduleError: it may not.
+    """
+    if priority not in PRIORITIES:
+        raise ScheduleError(
+            f"priority {priority} must lie in {PRIORITIES[0]} to {PRIORITIES[-1]}"
+        )
+    return priority
