@@ -200,6 +200,8 @@ SELECT id, attempt FROM relay_job
 WHERE state = 'running' AND queue = ANY(%(queues)s) AND worker_id = %(worker_id)s
 """
 
+# No ORDER BY: the connections of role "hot" cannot sort, and would walk the whole
+# primary key for one. The document is in the order of ids, and so are the locks.
 RELEASE_HELD: Final = """
 WITH unknown AS MATERIALIZED (
     SELECT job.id
@@ -207,7 +209,6 @@ WITH unknown AS MATERIALIZED (
     JOIN relay_job AS job ON job.id = held.id
     WHERE CASE WHEN job.state = 'running' AND job.attempt = held.attempt
           THEN job.worker_id = %(worker_id)s END
-    ORDER BY job.id
     FOR NO KEY UPDATE OF job
 ), moved AS (
     UPDATE relay_job AS job
@@ -412,7 +413,9 @@ def release_held(
     reason: str,
 ) -> set[UUID]:
     """Hand back running rows uncharged, ready at once; fenced by their attempts."""
-    document = [{"id": str(job_id), "attempt": attempt} for job_id, attempt in jobs]
+    document = [
+        {"id": str(job_id), "attempt": attempt} for job_id, attempt in sorted(jobs)
+    ]
     rows: Any = connection.execute(
         RELEASE_HELD,
         {"jobs": json.dumps(document), "worker_id": worker_id, "reason": reason},

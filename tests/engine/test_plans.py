@@ -393,7 +393,7 @@ def test_settlement_of_a_dead_child_reads_the_held_index(
 
 
 def test_release_of_unknown_rows_stays_on_the_primary_key(
-    duty: EngineConnection, queued: Rows
+    hot: EngineConnection, queued: Rows
 ) -> None:
     jobs = [{"id": str(job_id), "attempt": one} for job_id, one in queued.held]
     values = {
@@ -402,7 +402,7 @@ def test_release_of_unknown_rows_stays_on_the_primary_key(
         "reason": "unknown",
     }
 
-    found = explain(duty, lease.RELEASE_HELD, values)
+    found = explain(hot, lease.RELEASE_HELD, values)
 
     assert found.indexes == {"relay_job_pkey"}
     assert found.buffers < BUFFERS_PER_ROW * BATCH
