@@ -49,6 +49,8 @@ CAPACITY: Final = 4_096
 FLUSH_LIMIT: Final = 1_000
 # Between two claims while work keeps coming in; the idle one is the setting's.
 BUSY_POLL_SECONDS: Final = 0.02
+# Between two looks whether the keeper has registered this child.
+REGISTERED_POLL_SECONDS: Final = 0.25
 # Between two looks at threads that hold up what is behind them.
 POKE_SECONDS: Final = 0.005
 # What waits this long behind jobs that were thought to be short goes back.
@@ -121,20 +123,22 @@ class Loop:
         )
         # Every job in this child's hands, from its claim to the answer to its finish.
         self._held: dict[UUID, ClaimedJob] = {}
+        # Those whose finish was sent and its answer lost.
+        self._doubtful: set[UUID] = set()
         self._unflushed: deque[Ended] = deque()
         self._alone: deque[ClaimedJob] = deque()
         self._alone_since = 0.0
         self._is_alone_running = False
         self._run_seconds: dict[str, float] = {}
+        self._short_ones = 0
         self._is_hinted = True
         self._must_compare = False
-        self._is_repeat = False
         self._poll_at = 0.0
         self._sweep_at = 0.0
         self._compare_at = 0.0
         self._connect_at = 0.0
         self._poke_at = 0.0
-        self._moved_at = 0.0
+        self._stuck_since: float | None = None
         self._backoff_seconds = FIRST_BACKOFF_SECONDS
         self._reported_at = float("-inf")
         self._settled = 0
@@ -205,20 +209,17 @@ class Loop:
             self.drain()
             return
         if not self._table.is_registered:
-            self._wait(BUSY_POLL_SECONDS)
+            self._wait(REGISTERED_POLL_SECONDS)  # the keeper wakes it earlier
             return
         if now < self._connect_at:
-            self._wait(
-                min(
-                    self._connect_at - now, self._settings.poll_interval.total_seconds()
-                )
-            )
-            return
-        try:
-            if not self._exchange(now):
-                self._wait(self._idle_seconds(now))
-        except psycopg.Error as error:
-            self._lose_connection(error)
+            seconds = self._connect_at - now
+            self._wait(min(seconds, POKE_SECONDS) if self._pool.is_waiting else seconds)
+        else:
+            try:
+                if not self._exchange(now):
+                    self._wait(self._idle_seconds(now))
+            except psycopg.Error as error:
+                self._lose_connection(error)
         self._run_alone(now)
         self._poke(now)
 
@@ -228,8 +229,11 @@ class Loop:
             return
         self._poke_at = now + POKE_SECONDS
         if not self._pool.poke():
-            self._moved_at = now
-        elif now - self._moved_at > STUCK_SECONDS:
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = now
+        elif now - self._stuck_since > STUCK_SECONDS:
+            self._stuck_since = None
             for queue in self._run_seconds:
                 self._run_seconds[queue] = max(self._run_seconds[queue], STUCK_SECONDS)
             self._hand_back()
@@ -244,6 +248,9 @@ class Loop:
         known = self._run_seconds.get(queue, end.seconds)
         if end.seconds > BUFFER_SECONDS:
             known = max(known, end.seconds)
+            self._short_ones = 0
+        else:
+            self._short_ones += 1
         self._run_seconds[queue] = known + (end.seconds - known) * _SMOOTHING
 
     def _exchange(self, now: float) -> bool:
@@ -270,8 +277,13 @@ class Loop:
                 connection, batch, room if not self._is_draining else 0, now
             )
         except psycopg.Error:
-            self._unflushed.extendleft(reversed(batch))
+            # A part of it may be written and let go of by now.
+            left = [end for end in batch if end.job.id in self._held]
+            self._doubtful.update(end.job.id for end in left)
+            self._unflushed.extendleft(reversed(left))
             raise
+        # Only a write shows that the server takes writes.
+        self._backoff_seconds = FIRST_BACKOFF_SECONDS
         self._hand_out(claimed)
         return True
 
@@ -301,15 +313,22 @@ class Loop:
             if not batch or connection.closed:
                 raise
             # The claim must not take the finish with it, nor one row the others.
-            self._is_hinted = False
-            self._poll_at = now + self._settings.poll_interval.total_seconds()
-            logger.debug("finish sent again alone", extra={"error": repr(error)})
+            if room and not is_bad_row(error):
+                self._put_off_claim(now, error)
             self._flush(connection, batch)
             return []
         self._settle(batch, finished)
         if room:
             self._note_claim(claimed, room, now)
         return claimed
+
+    def _put_off_claim(self, now: float, error: psycopg.Error) -> None:
+        """Leave a claim that failed while the finishes before it were sound."""
+        self._is_hinted = False
+        self._poll_at = now + min(
+            self._settings.poll_interval.total_seconds(), LONGEST_BACKOFF_SECONDS
+        )
+        self._report("claim failed", error)
 
     def _note_claim(self, claimed: list[ClaimedJob], room: int, now: float) -> None:
         self._marks.note(claimed, limit=room)
@@ -399,7 +418,9 @@ class Loop:
             if end.entry != NOT_STARTED:
                 self._table.end(end.entry)
             self._held.pop(end.job.id, None)
-            if end.job.id not in finished and not self._is_repeat:
+            was_sent = end.job.id in self._doubtful
+            self._doubtful.discard(end.job.id)
+            if end.job.id not in finished and not was_sent:
                 logger.warning(
                     "lease lost: the result was dropped",
                     extra={
@@ -410,8 +431,6 @@ class Loop:
                     },
                 )
         self._settled += len(batch)
-        if not self._unflushed:
-            self._is_repeat = False
 
     # --- handing out -----------------------------------------------------------------
 
@@ -421,7 +440,12 @@ class Loop:
             return 0
         slots = self._options.concurrency
         seconds = self._expected_seconds()
-        buffer = min(LARGEST_BUFFER, int(slots * BUFFER_SECONDS / seconds) - slots)
+        # No more than have ended quickly in a row: the next may be of another kind.
+        buffer = min(
+            LARGEST_BUFFER,
+            self._short_ones,
+            int(slots * BUFFER_SECONDS / seconds) - slots,
+        )
         in_hand = len(self._held) - len(self._unflushed)
         room = slots + max(0, buffer) - in_hand
         return max(0, min(room, CAPACITY - len(self._held)))
@@ -514,14 +538,18 @@ class Loop:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-            self._is_repeat = True
         now = time.monotonic()
         self._connect_at = now + self._backoff_seconds * random.uniform(0.5, 1)  # noqa: S311 - only spreads load
         self._backoff_seconds = min(2 * self._backoff_seconds, LONGEST_BACKOFF_SECONDS)
+        self._report("database trouble: reconnecting", error)
+
+    def _report(self, message: str, error: psycopg.Error) -> None:
+        """Log trouble, but not more often than once a minute."""
+        now = time.monotonic()
         if now - self._reported_at >= REPORT_SECONDS:
             self._reported_at = now
             logger.warning(
-                "database trouble: reconnecting",
+                message,
                 extra={
                     "event": "worker.db_reconnect",
                     "worker_id": str(self._worker_id),
@@ -550,7 +578,6 @@ class Loop:
                 self._held.pop(job.id)
         self._alone = deque(job for job in self._alone if job.id in self._held)
         self._must_compare = False
-        self._backoff_seconds = FIRST_BACKOFF_SECONDS
         self._compare_at = time.monotonic() + (self._settings.lease / 3).total_seconds()
         self._is_hinted = True
 

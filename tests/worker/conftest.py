@@ -11,8 +11,16 @@ from urllib.parse import quote, urlencode
 import pytest
 from django.db import connection
 
+from relay.engine.connection import EngineConnection, connect
 from relay.standalone.postgres import EmbeddedPostgres
 from tests.worker.harness import ROOT, Database, Workers
+
+
+@pytest.fixture
+def duty(transactional_db: None) -> Iterator[EngineConnection]:
+    made = connect("default", role="duty", name="tests")
+    yield made
+    made.close()
 
 
 @pytest.fixture

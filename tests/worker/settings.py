@@ -10,7 +10,13 @@ from typing import Any
 from relay import Backoff
 from testproject.settings import *  # noqa: F403 - all of it, and what stands below
 
-DURATIONS = {"LEASE", "POLL_INTERVAL", "GRACE", "UNKNOWN_TASK_LIMIT"}
+DURATIONS = {
+    "LEASE",
+    "POLL_INTERVAL",
+    "GRACE",
+    "UNKNOWN_TASK_LIMIT",
+    "RETENTION_COMPLETED",
+}
 
 
 def relay_settings(document: dict[str, Any]) -> dict[str, Any]:
@@ -27,8 +33,8 @@ def relay_settings(document: dict[str, Any]) -> dict[str, Any]:
 
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.worker"]  # noqa: F405 - of testproject
-if seconds := os.environ.get("WORKER_TESTS_CONN_MAX_AGE"):
-    DATABASES["default"]["CONN_MAX_AGE"] = int(seconds)  # noqa: F405 - of testproject
+if app := os.environ.get("WORKER_TESTS_APP"):
+    INSTALLED_APPS += [app]
 if os.environ.get("WORKER_TESTS_POOL"):
     DATABASES["default"].setdefault("OPTIONS", {})["pool"] = True  # noqa: F405 - of testproject
 RELAY = relay_settings(json.loads(os.environ.get("WORKER_TESTS_RELAY", "{}")))

@@ -1,0 +1,285 @@
+"""The keeper's work, turn by turn in this process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from django.test import override_settings
+
+from relay.engine.connection import EngineConnection
+from relay.ids import uuid7
+from relay.worker.keeper import Keeper, KeeperOptions
+from relay.worker.messages import Channel
+from relay.worker.shared import SharedState
+from tests.engine import rows
+
+LEASE_SECONDS = 30.0
+
+
+class Duty:
+    """Raises what it is told to."""
+
+    interval = timedelta(0)
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.ticks = 0
+
+    def tick(self, connection: EngineConnection) -> None:
+        self.ticks += 1
+        if self.error is not None:
+            raise self.error
+
+
+class Office:
+    """A keeper of two places, and the parent's end of its channel."""
+
+    def __init__(self) -> None:
+        self.shared = SharedState(2, 4)
+        self.files = list(os.pipe())
+        near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.sockets = [near, far]
+        self.children = []
+        for _ in range(2):
+            pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+            for end in pair:
+                end.setblocking(False)
+            self.children.append(pair)
+            self.sockets += pair
+        self.parent = Channel(near)
+        self.keeper = self._make(far)
+        self.duty = Duty()
+        self.keeper._timers = [type(self.keeper._timers[0])(self.duty)]
+
+    def _make(self, far: socket.socket) -> Keeper:
+        options = KeeperOptions(
+            name="tests",
+            supervisor=uuid7(),
+            queues=["default"],
+            concurrency=1,
+            version="0",
+        )
+        ends = [keeper for keeper, _ in self.children]
+        return Keeper(options, self.shared, Channel(far), ends, self.files[0])
+
+    def start_child(self, index: int) -> UUID:
+        worker_id = uuid7()
+        self.shared.tables[index].reset(worker_id)
+        self.tell(kind="child", index=index, worker=str(worker_id), pid=1)
+        return worker_id
+
+    def tell(self, **message: Any) -> None:
+        self.keeper._take_in(message)
+
+    def close(self) -> None:
+        for end in self.sockets:
+            end.close()
+        for file in self.files:
+            os.close(file)
+        if self.keeper._connection is not None:
+            self.keeper._connection.close()
+
+
+@pytest.fixture
+def office(transactional_db: None) -> Iterator[Office]:
+    with override_settings(RELAY={"LEASE": timedelta(seconds=LEASE_SECONDS)}):
+        made = Office()
+        yield made
+        made.close()
+
+
+def workers(duty: EngineConnection) -> dict[UUID, str]:
+    return dict(duty.execute("SELECT id, state FROM relay_worker").fetchall())
+
+
+def test_a_child_may_claim_only_once_its_row_is_there(
+    office: Office, duty: EngineConnection
+) -> None:
+    worker_id = office.start_child(0)
+    assert not office.shared.tables[0].is_registered
+
+    office.keeper._work()
+
+    assert office.shared.tables[0].is_registered
+    assert workers(duty) == {worker_id: "running"}
+    assert 0 < office.shared.lease_safe_until - time.monotonic() <= LEASE_SECONDS
+    assert office.children[0][1].recv(10) == b""  # it is woken
+
+
+def test_a_new_keeper_renews_before_it_calls_old_leases_safe(
+    office: Office, duty: EngineConnection
+) -> None:
+    """The row of a child that an earlier keeper registered is as old as it says."""
+    worker_id = office.start_child(0)
+    office.keeper._work()
+    duty.execute(
+        "UPDATE relay_worker SET lease_expires_at = clock_timestamp() + interval '1 s'"
+    )
+    office.keeper._children.clear()
+    office.keeper._renew_at = time.monotonic() + 100
+    office.shared.lease_safe_until = 7.0
+
+    office.tell(kind="child", index=0, worker=str(worker_id), pid=1)
+    office.keeper._work()
+    assert office.shared.lease_safe_until == 7.0
+    office.keeper._work()
+
+    assert office.shared.lease_safe_until > time.monotonic() + LEASE_SECONDS / 2
+    (seconds,) = duty.execute(
+        "SELECT extract(epoch FROM lease_expires_at - clock_timestamp()) "
+        "FROM relay_worker"
+    ).fetchone() or (0,)
+    assert seconds > LEASE_SECONDS / 2
+
+
+def test_a_child_that_was_given_up_is_reported_to_the_parent(
+    office: Office, duty: EngineConnection
+) -> None:
+    first, second = office.start_child(0), office.start_child(1)
+    office.keeper._work()
+    duty.execute("UPDATE relay_worker SET state = 'lost' WHERE id = %s", (first,))
+
+    office.keeper._renew_at = 0
+    office.keeper._work()
+
+    assert office.parent.receive() == [{"kind": "lost", "worker": str(first)}]
+    assert workers(duty) == {first: "lost", second: "running"}
+
+
+def test_a_dead_child_is_settled_once_and_the_parent_is_told(
+    office: Office, duty: EngineConnection
+) -> None:
+    worker_id = office.start_child(0)
+    office.keeper._work()
+    started, waiting = rows.hold(duty, worker_id, 2)
+    message = {
+        "kind": "dead",
+        "worker": str(worker_id),
+        "started": [(str(started), 1)],
+        "is_charged": True,
+        "reason": "the worker process died of SIGKILL",
+    }
+
+    office.tell(**message)
+    office.keeper._work()
+    before = rows.everything(duty)
+    office.tell(**message)
+    office.keeper._work()
+
+    assert rows.everything(duty) == before
+    assert rows.job_row(duty, started)["crashes"] == 1
+    assert rows.job_row(duty, waiting)["crashes"] == 0
+    assert rows.states(duty) == {"queued": 2}
+    assert workers(duty) == {worker_id: "stopped"}
+    settled = {"kind": "settled", "worker": str(worker_id)}
+    assert office.parent.receive() == [settled, settled]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        psycopg.errors.QueryCanceled("statement timeout"),
+        psycopg.errors.DeadlockDetected("deadlock"),
+        ValueError("a bug"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_failure_115_a_failing_duty_costs_neither_the_connection_nor_the_leases(
+    office: Office, error: Exception
+) -> None:
+    office.start_child(0)
+    office.keeper._work()
+    connection, sound_since = office.keeper._connection, office.keeper._sound_since
+    office.duty.error = error
+    office.keeper._timers[0].due_at = 0
+
+    office.keeper._work()
+
+    assert office.duty.ticks == 2
+    assert office.keeper._connection is connection
+    assert office.keeper._sound_since == sound_since
+    assert office.keeper._timers[0].failures == 1
+
+
+def test_a_failing_duty_comes_less_and_less_often_but_at_least_each_minute(
+    office: Office,
+) -> None:
+    office.start_child(0)
+    office.duty.interval = timedelta(seconds=1)
+    office.duty.error = ValueError("a bug")
+    pauses = []
+    for _ in range(15):
+        office.keeper._timers[0].due_at = 0
+        office.keeper._work()
+        pauses.append(office.keeper._timers[0].due_at - time.monotonic())
+
+    assert pauses[0] < 3
+    assert 50 < pauses[-1] < 70
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        psycopg.errors.ReadOnlySqlTransaction("read-only"),
+        psycopg.errors.AdminShutdown("shutdown"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_failure_060_a_duty_that_meets_an_outage_makes_the_keeper_reconnect(
+    office: Office, error: Exception
+) -> None:
+    office.start_child(0)
+    office.keeper._work()
+    office.duty.error = error
+    office.keeper._timers[0].due_at = 0
+
+    office.keeper._work()
+
+    assert office.keeper._connection is None
+    assert office.keeper._timers[0].failures == 0
+
+
+def test_nobody_is_given_up_by_a_keeper_that_was_stopped_itself(
+    office: Office,
+) -> None:
+    office.start_child(0)
+    office.keeper._work()
+    office.keeper._sound_since = time.monotonic() - 10 * LEASE_SECONDS
+    assert office.keeper._is_sound()
+
+    office.keeper._worked_at = time.monotonic() - LEASE_SECONDS
+    office.keeper._work()
+
+    assert not office.keeper._is_sound()
+
+
+def test_a_wake_up_reaches_every_child_and_a_full_one_is_passed_over(
+    office: Office,
+) -> None:
+    (keeper, _), (_, other) = office.children
+    with suppress(BlockingIOError):
+        while True:
+            keeper.send(b"x" * 1_000)
+
+    office.keeper._nudge(b"default 0 1")
+
+    assert other.recv(100) == b"default 0 1"
+
+
+def test_a_long_wake_up_is_cut_between_two_lines(office: Office) -> None:
+    line = b"default 0 123456789"
+
+    office.keeper._nudge(b"\n".join([line] * 5_000))
+
+    received = office.children[0][1].recv(65_536)
+    assert set(received.split(b"\n")) == {line}
+    assert len(received) > 30_000

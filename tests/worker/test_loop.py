@@ -1,0 +1,302 @@
+"""One child's loop against the database, step by step in this process."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from django.test import override_settings
+
+from relay.engine.claim import ClaimedJob
+from relay.engine.connection import EngineConnection
+from relay.engine.finish import Completed, Outcome, Settled
+from relay.worker import loop as loop_module
+from relay.worker.loop import Loop, LoopOptions
+from relay.worker.pool import Ended
+from relay.worker.shared import SharedState, SlotTable
+from tests.engine import rows
+
+CAPACITY = 16
+
+
+class Child:
+    """A loop whose pool only keeps what it is given."""
+
+    def __init__(self, duty: EngineConnection, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.worker_id = rows.add_worker(duty)
+        self.table: SlotTable = SharedState(1, CAPACITY).tables[0]
+        self.table.reset(self.worker_id)
+        self.table.mark_registered()
+        self.control, self.keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.control.setblocking(False)
+        self.alive, self.parent = os.pipe()
+        options = LoopOptions(queues={"default": 1}, concurrency=8)
+        self.loop = Loop(self.worker_id, options, self.table, self.control, self.alive)
+        self.submitted: list[ClaimedJob] = []
+        monkeypatch.setattr(self.loop._pool, "submit", self._submit)
+
+    def _submit(self, jobs: list[ClaimedJob], **_: Any) -> None:
+        self.submitted += jobs
+
+    def step_until(self, condition: Callable[[], Any]) -> None:
+        for _ in range(500):
+            if condition():
+                return
+            self.loop._step()
+        raise AssertionError("did not come true in 500 steps")
+
+    def claim(self, count: int) -> list[ClaimedJob]:
+        self.step_until(lambda: len(self.submitted) >= count)
+        return self.submitted
+
+    def end(self, job: ClaimedJob, outcome: Outcome) -> None:
+        """Let a job have run and ended."""
+        entry = self.table.begin(job.id.bytes, job.attempt)
+        self.loop._pool._ended.append(Ended(job, outcome, entry, 0.001))
+
+    def assert_every_entry_is_free_once(self) -> None:
+        assert list(self.table.started()) == []
+        assert len(set(self.table._free)) == len(self.table._free) == CAPACITY
+
+    def close(self) -> None:
+        for end in (self.control, self.keeper):
+            end.close()
+        loop = self.loop
+        for file in (
+            self.alive,
+            self.parent,
+            loop._signal_reader,
+            loop._signal_writer,
+        ):
+            os.close(file)
+        if loop._connection is not None:
+            loop._connection.close()
+
+
+@pytest.fixture
+def child(duty: EngineConnection, monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
+    with override_settings(RELAY={"POLL_INTERVAL": timedelta(milliseconds=20)}):
+        made = Child(duty, monkeypatch)
+        yield made
+        made.close()
+
+
+def completed(job: ClaimedJob, result: str = "null") -> Completed:
+    return Completed(job.id, job.attempt, result, None)
+
+
+def test_a_row_that_postgresql_refuses_fails_alone(
+    child: Child, duty: EngineConnection
+) -> None:
+    ids = rows.add_jobs(duty, 5)
+    jobs = {job.id: job for job in child.claim(5)}
+
+    for job_id in ids:
+        refused = job_id == ids[2]
+        child.end(
+            jobs[job_id], completed(jobs[job_id], '"\\u0000"' if refused else "1")
+        )
+    child.step_until(lambda: not child.loop._held)
+
+    assert [rows.job_row(duty, job_id)["state"] for job_id in ids] == [
+        "completed",
+        "completed",
+        "failed",
+        "completed",
+        "completed",
+    ]
+    assert "PostgreSQL refused" in rows.job_row(duty, ids[2])["error_message"]
+    child.assert_every_entry_is_free_once()
+
+
+def test_a_refused_row_does_not_stop_the_claims(
+    child: Child, duty: EngineConnection
+) -> None:
+    child.loop._settings = replace(
+        child.loop._settings, poll_interval=timedelta(hours=1)
+    )
+    rows.add_jobs(duty, 1)
+    (job,) = child.claim(1)
+    child.end(job, completed(job, '"\\u0000"'))
+    rows.add_jobs(duty, 3)
+    child.keeper.send(b"")
+
+    child.step_until(lambda: len(child.submitted) == 4)
+
+
+def test_a_flush_cut_off_half_way_lets_go_of_each_attempt_once(
+    child: Child,
+    duty: EngineConnection,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ids = rows.add_jobs(duty, 4)
+    jobs = {job.id: job for job in child.claim(4)}
+    for job_id in ids:
+        refused = job_id == ids[3]
+        child.end(
+            jobs[job_id], completed(jobs[job_id], '"\\u0000"' if refused else "1")
+        )
+    send = loop_module.send_completed
+    cuts = []
+
+    def cut(connection: EngineConnection, results: list[Completed], **more: Any) -> Any:
+        # All four; then the first half; then the second is cut off.
+        if len(results) == 2 and ids[2] in {done.id for done in results} and not cuts:
+            cuts.append(results)
+            connection.close()
+            raise psycopg.OperationalError("cut off")
+        return send(connection, results, **more)
+
+    monkeypatch.setattr(loop_module, "send_completed", cut)
+    child.step_until(lambda: not child.loop._held)
+
+    assert cuts
+    child.assert_every_entry_is_free_once()
+    assert rows.states(duty) == {"completed": 3, "failed": 1}
+    assert "lease lost" not in caplog.text
+    assert not child.loop._doubtful
+
+
+def test_a_claim_that_fails_takes_no_finish_with_it(
+    child: Child,
+    duty: EngineConnection,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rows.add_jobs(duty, 1)
+    (job,) = child.claim(1)
+    send = loop_module.send_claim
+    failing = [True]
+
+    def fail(*args: Any, **more: Any) -> Any:
+        if failing[0]:
+            raise psycopg.errors.QueryCanceled("canceling statement")
+        return send(*args, **more)
+
+    monkeypatch.setattr(loop_module, "send_claim", fail)
+    child.end(job, completed(job))
+    child.keeper.send(b"")
+    child.step_until(lambda: not child.loop._held)
+    failing[0] = False
+    rows.add_jobs(duty, 1)
+    child.step_until(lambda: len(child.submitted) == 2)
+
+    assert rows.job_row(duty, job.id)["state"] == "completed"
+    assert "claim failed" in caplog.text or "database trouble" in caplog.text
+
+
+def test_a_result_of_a_job_that_another_holds_is_dropped_and_said(
+    child: Child, duty: EngineConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows.add_jobs(duty, 1)
+    (job,) = child.claim(1)
+    duty.execute("UPDATE relay_job SET attempt = attempt + 1")
+    before = rows.everything(duty)
+
+    child.end(job, completed(job))
+    child.step_until(lambda: not child.loop._held)
+
+    assert rows.everything(duty) == before
+    assert "lease lost: the result was dropped" in caplog.text
+    child.assert_every_entry_is_free_once()
+
+
+def test_a_lost_lease_is_said_even_after_the_connection_was_once_lost(
+    child: Child, duty: EngineConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows.add_jobs(duty, 1)
+    (job,) = child.claim(1)
+    assert child.loop._connection is not None
+    child.loop._lose_connection(psycopg.OperationalError("cut off"))
+    duty.execute("UPDATE relay_job SET attempt = attempt + 1")
+
+    child.end(job, completed(job))
+    child.step_until(lambda: not child.loop._held)
+
+    assert "lease lost: the result was dropped" in caplog.text
+
+
+def test_jobs_are_not_handed_back_for_having_been_claimed_after_a_long_rest(
+    child: Child, duty: EngineConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child.loop._pool, "withdraw", lambda: [*child.submitted])
+    rows.add_jobs(duty, 3)
+    child.claim(3)
+    monkeypatch.setattr(child.loop._pool, "poke", lambda: True)
+
+    child.loop._poke(1_000_000.0)
+    assert not child.loop._unflushed
+    child.loop._poke(1_000_000.5)
+    assert not child.loop._unflushed
+
+    child.loop._poke(1_000_002.0)
+    assert len(child.loop._unflushed) == 3  # but so they are once they are stuck
+
+
+def test_rows_that_the_child_does_not_know_are_released_and_gone_ones_dropped(
+    child: Child, duty: EngineConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = rows.add_jobs(duty, 2)
+    child.claim(2)
+    monkeypatch.setattr(child.loop._pool, "drop", lambda job: True)
+    duty.execute(
+        "INSERT INTO relay_queue (name, paused_at) VALUES ('default', now()) "
+        "ON CONFLICT (name) DO UPDATE SET paused_at = now()"
+    )
+    (unknown,) = rows.hold(duty, child.worker_id)
+    duty.execute(
+        "UPDATE relay_job SET worker_id = NULL, state = 'queued' WHERE id = %s",
+        (ids[0],),
+    )
+
+    child.loop._must_compare = True
+    child.step_until(lambda: not child.loop._must_compare)
+
+    assert rows.job_row(duty, unknown)["state"] == "queued"
+    assert rows.events(duty, unknown) == ["release"]
+    assert set(child.loop._held) == {ids[1]}
+
+
+def test_a_drain_releases_what_has_not_started_and_then_ends(
+    child: Child, duty: EngineConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = rows.add_jobs(duty, 2)
+    jobs = child.claim(2)
+    monkeypatch.setattr(
+        child.loop._pool, "withdraw", lambda: [jobs.pop()] if jobs else []
+    )
+
+    child.loop.drain()
+    child.step_until(child.loop._is_done)
+
+    assert [rows.job_row(duty, job_id)["state"] for job_id in ids] == ["queued"] * 2
+    assert [rows.events(duty, job_id) for job_id in ids] == [["release"]] * 2
+
+
+def test_failures_of_every_kind_are_written_in_one_flush(
+    child: Child, duty: EngineConnection
+) -> None:
+    ids = rows.add_jobs(duty, 4, max_retries=3)
+    jobs = {job.id: job for job in child.claim(4)}
+
+    def settle(job_id: UUID, verb: Any, **more: Any) -> None:
+        job = jobs[job_id]
+        child.end(job, Settled(id=job.id, attempt=job.attempt, verb=verb, **more))
+
+    settle(ids[0], "retry", delay_seconds=60, is_charged=True, error_class="E")
+    settle(ids[1], "fail", is_charged=True, error_class="E")
+    settle(ids[2], "hand_back", delay_seconds=60, error_class="UnknownTask")
+    child.end(jobs[ids[3]], completed(jobs[ids[3]]))
+    child.step_until(lambda: not child.loop._held)
+
+    states = [rows.job_row(duty, job_id)["state"] for job_id in ids]
+    assert states == ["retrying", "failed", "retrying", "completed"]
+    assert [rows.job_row(duty, job_id)["failures"] for job_id in ids] == [1, 1, 0, 0]
