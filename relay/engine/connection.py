@@ -43,6 +43,7 @@ _STATEMENT_TIMEOUT: Final = timedelta(seconds=5)
 _STATEMENT_PART_OF_LEASE: Final = 1 / 6
 
 # A dead peer is noticed within about 20 s even where nothing is being sent.
+# Source: docs/explanation/leases.md, "Constants".
 _TCP: Final = {
     "keepalives": 1,
     "keepalives_idle": 10,

@@ -10,6 +10,7 @@ from relay.engine.lease import Ready
 __all__ = ["promote"]
 
 # Rows per statement: short enough a lock, long enough to keep up with 20,000/s.
+# Source: docs/explanation/tables.md, "What is pruned".
 PROMOTE_BATCH: Final = 1_000
 
 # Index: relay_job_due_idx. statement_timestamp() is stable and so bounds the scan of

@@ -9,12 +9,13 @@ from relay.engine.connection import EngineConnection
 
 __all__ = ["prune_jobs", "prune_occurrences", "prune_queue_history", "prune_workers"]
 
+# Source: docs/explanation/tables.md, "What is pruned".
 PRUNE_BATCH: Final = 1_000
+KEEP_WORKERS: Final = timedelta(days=1)
+KEEP_QUEUE_HISTORY: Final = timedelta(days=90)
 # Longer than any catch-up window a schedule may have: the row is what keeps an
 # occurrence from firing twice. Source: docs/explanation/schedules.md.
 KEEP_OCCURRENCES: Final = timedelta(days=32)
-KEEP_WORKERS: Final = timedelta(days=1)
-KEEP_QUEUE_HISTORY: Final = timedelta(days=90)
 
 # Index: relay_job_retention_idx. Children have no foreign key: they go here.
 PRUNE_JOBS: Final = """
