@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relay import codec
+from relay import codec, packing
 from relay.dataclass_names import register_annotations, registered
 from relay.exceptions import DecodeError, EncodeError
 
@@ -199,7 +199,7 @@ def test_a_value_that_contains_itself_is_refused() -> None:
 
 def test_a_value_as_deep_as_the_limit_is_carried_and_one_deeper_is_not() -> None:
     value: list[Any] = []
-    for _ in range(codec.DEPTH_LIMIT):
+    for _ in range(packing.DEPTH_LIMIT):
         value = [value]
 
     assert carried(value) == value
