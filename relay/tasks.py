@@ -24,7 +24,7 @@ from uuid import UUID
 from asgiref.sync import iscoroutinefunction, sync_to_async
 
 from relay import codec
-from relay.conf import DEFAULT_QUEUE, get_settings
+from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
 from relay.dataclass_names import signature
 from relay.engine import enqueue as engine
 from relay.exceptions import ArgumentError, TaskNameConflict, UnknownTask
@@ -54,10 +54,12 @@ __all__ = [
     "aenqueue",
     "aenqueue_many",
     "all_tasks",
+    "declare_queues",
     "enqueue",
     "enqueue_many",
     "get_task",
     "known_queues",
+    "register",
     "task",
 ]
 
@@ -212,7 +214,7 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
             "run; return a list, or enqueue a job for each item"
         )
     kind = AsyncTask if iscoroutinefunction(function) else Task
-    return _register(kind(function, **options))
+    return register(kind(function, **options))
 
 
 def _name_of(function: Callable[..., Any]) -> str:
@@ -232,9 +234,15 @@ def _name_of(function: Callable[..., Any]) -> str:
 # --- the registry --------------------------------------------------------------------
 
 _tasks: dict[str, Task[..., Any]] = {}
+_queues: set[str] = set()
 
 
-def _register(made: Task[..., Any]) -> Task[..., Any]:
+def register(made: Task[..., Any]) -> Task[..., Any]:
+    """Let workers find a task by its name; @task does, and adapters of other APIs.
+
+    Raises:
+        TaskNameConflict: another function has the name.
+    """
     there = _tasks.get(made.name)
     if there is not None and _origin(there) != _origin(made):
         raise TaskNameConflict(
@@ -275,9 +283,15 @@ def all_tasks() -> Mapping[str, Task[..., Any]]:
     return MappingProxyType(_tasks)
 
 
+def declare_queues(names: Iterable[str]) -> None:
+    """Make queues known besides those of settings and tasks; for adapters."""
+    _queues.update(map(check_queue_name, names))
+
+
 def known_queues() -> set[str]:
-    """Return the queues that the settings or a registered task name."""
-    return {*get_settings().queues, *(made.queue for made in _tasks.values())}
+    """Return the queues that the settings, a registered task or an adapter name."""
+    named = (made.queue for made in _tasks.values())
+    return {*get_settings().queues, *_queues, *named}
 
 
 # --- enqueueing ----------------------------------------------------------------------

@@ -25,12 +25,12 @@ from relay.codec import clean_text, decode_arguments, encode_result
 from relay.conf import get_settings
 from relay.engine.claim import ClaimedJob
 from relay.engine.connection import is_outage
-from relay.engine.finish import Completed, Outcome, Settled
+from relay.engine.finish import Completed, Outcome, Settled, Verb
 from relay.exceptions import Retry, SkipRetry, UnknownTask
 from relay.retry import Backoff
 from relay.tasks import Default, Task, get_task
 
-__all__ = ["Executor"]
+__all__ = ["Executor", "verdict"]
 
 logger = logging.getLogger("relay.worker")
 
@@ -162,22 +162,22 @@ class Executor:
             error_message=clean_text(_message(error), limit=_MESSAGE_LIMIT),
             keep_seconds=_seconds(self._settings.retention_failed),
         )
-        if is_outage(error):
+        verb = verdict(error, failures=job.failures, max_retries=job.max_retries)
+        if verb == "hand_back":
             delay = _OUTAGE.delay(job.attempt)
-            return settle(verb="hand_back", delay_seconds=delay.total_seconds())
+            return settle(verb=verb, delay_seconds=delay.total_seconds())
         settle = partial(
             settle,
             is_charged=True,
             traceback=clean_text(_formatted(error), limit=_TRACEBACK_LIMIT),
         )
-        failures = job.failures + 1
-        if isinstance(error, SkipRetry) or failures > job.max_retries:
-            return settle(verb="fail")
+        if verb == "fail":
+            return settle(verb=verb)
         if isinstance(error, Retry) and error.after is not None:
             delay = error.after
         else:
-            delay = (task.backoff or self._settings.backoff).delay(failures)
-        return settle(verb="retry", delay_seconds=delay.total_seconds())
+            delay = (task.backoff or self._settings.backoff).delay(job.failures + 1)
+        return settle(verb=verb, delay_seconds=delay.total_seconds())
 
     def _broken(self, job: ClaimedJob, error: BaseException) -> Outcome:
         """Return the outcome where not the handler but what surrounds it raised."""
@@ -230,6 +230,19 @@ _ENDINGS: Final = {
     "release": (logging.INFO, "job released", "job.released"),
     "snooze": (logging.INFO, "job put off", "job.snoozed"),
 }
+
+
+def verdict(error: BaseException, *, failures: int, max_retries: int) -> Verb:
+    """Tell what becomes of a job whose handler raised; nothing else decides.
+
+    Args:
+        failures: the job's earlier attempts that raised.
+    """
+    if is_outage(error):
+        return "hand_back"
+    if isinstance(error, SkipRetry) or failures >= max_retries:
+        return "fail"
+    return "retry"
 
 
 def _find(job: ClaimedJob) -> Task[..., Any] | None:

@@ -298,6 +298,16 @@ def test_known_queues_are_those_of_settings_and_tasks() -> None:
     assert {"default", "of-a-task"} <= tasks.known_queues()
 
 
+def test_an_adapter_declares_queues_and_registers_what_it_made() -> None:
+    made = tasks.Task(plain, name="tests.of-an-adapter", queue="of-an-adapter-s-task")
+
+    tasks.declare_queues(["of-an-adapter"])
+    tasks.register(made)
+
+    assert tasks.get_task("tests.of-an-adapter") is made
+    assert {"of-an-adapter", "of-an-adapter-s-task"} <= tasks.known_queues()
+
+
 # --- requests ------------------------------------------------------------------------
 
 

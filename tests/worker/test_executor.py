@@ -21,7 +21,7 @@ from relay import Backoff, RelayError, Retry, SkipRetry, current_job, task
 from relay.engine.claim import ClaimedJob
 from relay.engine.finish import Completed, Outcome, Settled
 from relay.ids import uuid7
-from relay.worker.executor import Executor
+from relay.worker.executor import Executor, verdict
 
 WORKER: Final = uuid7()
 PLAIN: Final = Backoff(base=timedelta(seconds=8), jitter=False)
@@ -230,6 +230,21 @@ def test_an_error_in_a_statement_is_the_jobs_own(kind: str) -> None:
     error.__cause__ = psycopg.errors.DeadlockDetected()
 
     assert settled(run(kind, raiser(error))).verb == "retry"
+
+
+@pytest.mark.parametrize(
+    ("error", "failures", "verb"),
+    [
+        (ValueError(), 2, "retry"),
+        (ValueError(), 3, "fail"),
+        (SkipRetry(), 0, "fail"),
+        (psycopg.OperationalError("connection lost"), 9, "hand_back"),
+    ],
+)
+def test_the_verdict_on_an_error_is_open_to_adapters(
+    error: Exception, failures: int, verb: str
+) -> None:
+    assert verdict(error, failures=failures, max_retries=3) == verb
 
 
 def test_an_unknown_task_is_handed_back_uncharged() -> None:
