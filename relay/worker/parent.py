@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from importlib import metadata
 from types import FrameType
 from typing import Any, Final
@@ -82,10 +83,12 @@ class _Place:
             self.backoff_seconds = FIRST_RESTART_SECONDS
             self.start_at = now
         else:
-            self.start_at = now + self.backoff_seconds
-            self.backoff_seconds = min(
-                2 * self.backoff_seconds, LONGEST_RESTART_SECONDS
-            )
+            self.put_off()
+
+    def put_off(self) -> None:
+        """Start the next one a little later each time."""
+        self.start_at = time.monotonic() + self.backoff_seconds
+        self.backoff_seconds = min(2 * self.backoff_seconds, LONGEST_RESTART_SECONDS)
 
 
 class Parent:
@@ -114,7 +117,6 @@ class Parent:
         self._shared = SharedState(processes, CAPACITY)
         self._places = [_Place() for _ in range(processes)]
         self._keeper = _Place()
-        self._keeper_code = 0
         # Both ends of everything stay open here: a new keeper or child inherits them,
         # with what its predecessor had not read.
         self._pairs = [_datagrams() for _ in range(processes)]
@@ -219,7 +221,6 @@ class Parent:
 
     def _note_end(self, pid: int, code: int) -> None:
         if self._keeper.process is not None and self._keeper.process.pid == pid:
-            self._keeper_code = code
             self._keeper.ended(was_clean=False)
             if self._drain_by is None or code != 0:
                 logger.error(
@@ -293,9 +294,10 @@ class Parent:
         now = time.monotonic()
         for index, place in enumerate(self._places):
             table = self._shared.tables[index]
-            ticked_at = table.ticked_at
-            if place.process is None or not ticked_at:
+            if place.process is None:
                 continue
+            # Before its first round: since it was forked.
+            ticked_at = table.ticked_at or place.process.started_at
             if now - ticked_at > STALL_SECONDS and not any(table.started()):
                 self._kill(place.process, "its loop stood still")
 
@@ -314,12 +316,23 @@ class Parent:
     def _start_missing(self) -> None:
         now = time.monotonic()
         if self._keeper.process is None and now >= self._keeper.start_at:
-            self._start_keeper()
+            self._start(self._keeper, self._start_keeper)
         if self._drain_by is not None:
             return
         for index, place in enumerate(self._places):
             if place.process is None and now >= place.start_at:
-                self._start_child(index, place)
+                self._start(place, partial(self._start_child, index, place))
+
+    def _start(self, place: _Place, start: Callable[[], None]) -> None:
+        """Start a process; where the machine has no room for one, try again later."""
+        try:
+            start()
+        except OSError as error:
+            place.put_off()
+            logger.error(
+                "no process could be started",
+                extra={"event": "worker.start_failed", "error": str(error)},
+            )
 
     def _start_keeper(self) -> None:
         self._shared.keeper_ticked_at = time.monotonic()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,7 @@ from relay import enqueue
 from relay.standalone.postgres import EmbeddedPostgres
 from tests.scale import scaled
 from tests.worker.harness import Database, Worker, Workers, until
+from tests.worker.proxy import Proxy
 from tests.worker.tasks import silent
 
 pytestmark = pytest.mark.slow
@@ -332,3 +335,39 @@ def test_failure_120_large_arguments_wake_a_worker_like_small_ones(
 
     for handle in handles:
         assert handle.wait(timeout=5) == "completed"
+
+
+@pytest.fixture
+def proxy(database: Database) -> Iterator[Proxy]:
+    made = Proxy(database.dsn)
+    yield made
+    made.close()
+
+
+def test_failure_079_a_cut_in_or_after_a_commit_loses_and_repeats_no_job(
+    database: Database, workers: Workers, proxy: Proxy
+) -> None:
+    rng = random.Random(79)
+    started = [
+        workers.start("-c", "4", environment={"DATABASE_URL": proxy.dsn}, LEASE=30)
+        for _ in range(2)
+    ]
+    jobs = []
+    for number in range(scaled(200)):
+        jobs += database.enqueue("quick", count=10)
+        moment = time.monotonic() + rng.random() * 0.1
+        until(lambda moment=moment: time.monotonic() >= moment)  # type: ignore[misc]  # a default binds the loop's variable
+        if number % 2:
+            proxy.loses_answers.set()
+            moment = time.monotonic() + 0.01
+            until(lambda moment=moment: time.monotonic() >= moment)  # type: ignore[misc]  # a default binds the loop's variable
+        proxy.cut()
+
+    database.wait_for_all(len(jobs), seconds=30)
+
+    starts = Counter(effect.job for effect in database.effects())
+    assert starts == Counter(str(job) for job in jobs)
+    database.assert_nothing_charged()
+    assert database.ask("SELECT max(losses) FROM relay_job") == 0
+    for worker in started:
+        assert "Traceback" not in worker.text()

@@ -1,0 +1,159 @@
+"""The parent's watch over its processes, here over some that only sleep."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from relay.ids import uuid7
+from relay.worker import parent as parent_module
+from relay.worker.loop import LoopOptions
+from relay.worker.parent import Parent, _Place, _Process
+
+
+class Watch:
+    """A parent that runs no loop; its children are `sleep`."""
+
+    def __init__(self) -> None:
+        options = LoopOptions(queues={"default": 1}, concurrency=1)
+        self.parent = Parent(options, processes=2, grace=timedelta(seconds=1))
+        self.sleepers: list[subprocess.Popen[bytes]] = []
+
+    def add_child(self, index: int, *, started_at: float) -> subprocess.Popen[bytes]:
+        sleeper = subprocess.Popen(["sleep", "60"])
+        self.sleepers.append(sleeper)
+        worker_id = uuid7()
+        self.parent._shared.tables[index].reset(worker_id)
+        self.parent._places[index].process = _Process(
+            sleeper.pid, started_at, worker_id
+        )
+        return sleeper
+
+    def is_killed(self, sleeper: subprocess.Popen[bytes]) -> bool:
+        try:
+            return sleeper.wait(0.2) == -9
+        except subprocess.TimeoutExpired:
+            return False
+
+    def close(self) -> None:
+        for sleeper in self.sleepers:
+            sleeper.kill()
+            sleeper.wait()
+        parent = self.parent
+        for pair in parent._pairs:
+            for end in pair:
+                end.close()
+        parent._channel._end.close()
+        parent._far.close()
+        for file in (
+            parent._alive_reader,
+            parent._alive_writer,
+            parent._signal_reader,
+            parent._signal_writer,
+        ):
+            os.close(file)
+
+
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    made = Watch()
+    yield made
+    made.close()
+
+
+def test_a_child_whose_loop_stands_still_is_killed_uncharged(watch: Watch) -> None:
+    now = time.monotonic()
+    still, going = (watch.add_child(index, started_at=now - 100) for index in (0, 1))
+    watch.parent._shared.tables[0].tick(now - 31)
+    watch.parent._shared.tables[1].tick(now - 1)
+
+    watch.parent._kill_stalled()
+
+    assert watch.is_killed(still)
+    assert not watch.is_killed(going)
+    process = watch.parent._places[0].process
+    assert process is not None
+    assert process.killed_for == "its loop stood still"
+
+
+def test_a_child_that_never_began_its_loop_is_killed_too(watch: Watch) -> None:
+    stuck = watch.add_child(0, started_at=time.monotonic() - 31)
+    young = watch.add_child(1, started_at=time.monotonic())
+
+    watch.parent._kill_stalled()
+
+    assert watch.is_killed(stuck)
+    assert not watch.is_killed(young)
+
+
+def test_a_still_child_that_runs_a_job_is_left_alone(watch: Watch) -> None:
+    child = watch.add_child(0, started_at=time.monotonic() - 100)
+    watch.parent._shared.tables[0].tick(time.monotonic() - 100)
+    watch.parent._shared.tables[0].begin(uuid7().bytes, 1)
+
+    watch.parent._kill_stalled()
+
+    assert not watch.is_killed(child)
+
+
+@pytest.mark.parametrize(
+    ("left", "is_registered", "is_killed"),
+    [(5.1, True, False), (4.9, True, True), (-100.0, False, False)],
+    ids=["in time", "too late", "not registered"],
+)
+def test_children_are_killed_five_seconds_before_their_leases_end(
+    watch: Watch, left: float, is_registered: bool, is_killed: bool
+) -> None:
+    child = watch.add_child(0, started_at=time.monotonic())
+    if is_registered:
+        watch.parent._shared.tables[0].mark_registered()
+    watch.parent._shared.lease_safe_until = time.monotonic() + left
+
+    watch.parent._fence()
+
+    assert watch.is_killed(child) == is_killed
+
+
+def test_a_fork_that_fails_is_tried_again_later(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_room(run: Any) -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(parent_module, "_fork", no_room)
+    watch.parent._start_missing()
+    places = [watch.parent._keeper, *watch.parent._places]
+    assert all(place.process is None for place in places)
+    assert all(place.start_at > time.monotonic() for place in places)
+    assert "no process could be started" in caplog.text
+
+    sleeper = subprocess.Popen(["sleep", "60"])
+    watch.sleepers.append(sleeper)
+    monkeypatch.setattr(parent_module, "_fork", lambda run: sleeper.pid)
+    for place in places:
+        place.start_at = 0
+    watch.parent._start_missing()
+
+    assert all(place.process is not None for place in places)
+
+
+def test_what_dies_young_is_started_later_each_time_and_what_lived_at_once() -> None:
+    place = _Place()
+    pauses = []
+    for _ in range(10):
+        place.process = _Process(1, time.monotonic())
+        place.ended(was_clean=False)
+        pauses.append(place.start_at - time.monotonic())
+
+    assert pauses == sorted(pauses)
+    assert pauses[0] <= 0.1
+    assert 9 < pauses[-1] <= 10
+    place.process = _Process(1, time.monotonic() - 6)
+    place.ended(was_clean=False)
+    assert place.start_at <= time.monotonic()
