@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.scale import scale, scaled
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 # The suite's own conftest, with a program that no machine has.
@@ -87,15 +89,27 @@ def test_full_runs_at_full_size(tmp_path: Path) -> None:
     assert "RELAY_TEST_SCALE: 1" in output
 
 
-def test_the_scale_divides_sizes(tmp_path: Path) -> None:
-    code, output = run(tmp_path, size=250, RELAY_TEST_SCALE="4")
-
-    assert code == 0, output
-
-
-@pytest.mark.parametrize("scale", ["0", "-1", "half"])
-def test_a_scale_that_is_no_whole_number_is_refused(tmp_path: Path, scale: str) -> None:
-    code, output = run(tmp_path, RELAY_TEST_SCALE=scale)
+def test_a_run_at_no_whole_scale_is_refused(tmp_path: Path) -> None:
+    code, output = run(tmp_path, RELAY_TEST_SCALE="half")
 
     assert code == pytest.ExitCode.USAGE_ERROR
     assert "give a whole number" in output
+
+
+def test_the_scale_divides_sizes_down_to_the_least(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RELAY_TEST_SCALE", "4")
+
+    assert scaled(1000) == 250
+    assert scaled(1000, least=300) == 300
+
+
+@pytest.mark.parametrize("written", ["0", "-1", "half", ""])
+def test_a_scale_that_is_no_whole_number_is_refused(
+    monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    monkeypatch.setenv("RELAY_TEST_SCALE", written)
+
+    with pytest.raises(ValueError, match="give a whole number"):
+        scale()
