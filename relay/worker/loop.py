@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
@@ -228,7 +228,9 @@ class Loop:
         if now < self._poke_at:
             return
         self._poke_at = now + POKE_SECONDS
-        if not self._pool.poke():
+        is_stuck = self._pool.poke()
+        is_slow = self._pool.is_waiting and self._expected_seconds() > BUFFER_SECONDS
+        if not (is_stuck or is_slow):
             self._stuck_since = None
         elif self._stuck_since is None:
             self._stuck_since = now
@@ -476,6 +478,8 @@ class Loop:
         if in_hand:
             if self._alone and now - self._alone_since > ALONE_SECONDS:
                 self._put_off_alone()
+            elif self._alone:
+                self._release(self._pool.withdraw())  # nothing else starts meanwhile
             return
         self._is_alone_running = bool(self._alone)
         if self._alone:
@@ -506,6 +510,9 @@ class Loop:
         jobs = self._pool.withdraw()
         while self._alone:
             jobs.append(self._alone.popleft())
+        self._release(jobs)
+
+    def _release(self, jobs: Iterable[ClaimedJob]) -> None:
         for job in jobs:
             self._end_unstarted(
                 Settled(id=job.id, attempt=job.attempt, verb="release"), job

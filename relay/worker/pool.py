@@ -177,7 +177,7 @@ class Pool:
     def _work(self, number: int) -> None:
         while True:
             self._wakeups.get()
-            while self._ready and self._free:
+            while self._ready and self._free and self._table.has_lease():
                 self._is_busy[number] = True
                 while self._run_next(number):
                     pass
@@ -187,7 +187,9 @@ class Pool:
                 self._pump_soon()
 
     def _run_next(self, number: int) -> bool:
-        """Run the next plain job in this thread; False if there is none or no slot."""
+        """Run the next plain job in this thread; False if none may start now."""
+        if not self._table.has_lease():
+            return False  # what does not start for long goes back
         try:
             slot = self._free.pop()
         except IndexError:
@@ -229,6 +231,10 @@ class Pool:
     def _pump(self, slot: int | None = None) -> None:
         """Start coroutine jobs while there are slots. Runs in the event loop."""
         while slot is not None or self._ready_async:
+            if not self._table.has_lease():
+                if slot is not None:
+                    self._free.append(slot)
+                return  # what does not start for long goes back
             try:
                 slot = self._free.pop() if slot is None else slot
             except IndexError:

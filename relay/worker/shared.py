@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Final
@@ -31,8 +32,11 @@ class SlotTable:
     the parent resets it between two children.
     """
 
-    def __init__(self, memory: memoryview, capacity: int) -> None:
+    def __init__(
+        self, memory: memoryview, capacity: int, lease_cell: memoryview
+    ) -> None:
         self._memory = memory
+        self._lease_cell = lease_cell
         self._capacity = capacity
         self._free: deque[int] = deque()
         self.reset(UUID(int=0))
@@ -63,6 +67,14 @@ class SlotTable:
     def mark_registered(self) -> None:
         """Let the child claim."""
         self._memory[16] = 1
+
+    def has_lease(self) -> bool:
+        """Tell whether the leases surely hold now, so that a job may start.
+
+        A process that was stopped wakes up with jobs that others may hold by now.
+        """
+        safe_until: float = _CELL.unpack(self._lease_cell)[0]
+        return safe_until == 0 or time.monotonic() < safe_until
 
     @property
     def ticked_at(self) -> float:
@@ -110,7 +122,7 @@ class SharedState:
         view = memoryview(self._mapping)
         self._cells = view[:cells]
         self.tables = [
-            SlotTable(view[start : start + each], capacity)
+            SlotTable(view[start : start + each], capacity, view[: _CELL.size])
             for start in range(cells, cells + processes * each, each)
         ]
 

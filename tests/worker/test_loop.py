@@ -265,6 +265,39 @@ def test_rows_that_the_child_does_not_know_are_released_and_gone_ones_dropped(
     assert set(child.loop._held) == {ids[1]}
 
 
+def test_what_waits_makes_room_for_a_job_that_must_run_alone(
+    child: Child, duty: EngineConnection
+) -> None:
+    rows.add_jobs(duty, 2)
+    running, waiting = child.claim(2)
+    child.loop._pool._ready.append(waiting)
+    (crashed,) = rows.hold(duty, child.worker_id, crashes=1)
+
+    child.loop._hand_out([waiting._replace(id=crashed, crashes=1)])
+    child.step_until(lambda: waiting.id not in child.loop._held)
+
+    assert rows.job_row(duty, waiting.id)["state"] == "queued"
+    assert running.id in child.loop._held
+    assert [job.id for job in child.loop._alone] == [crashed]
+
+
+def test_jobs_that_take_long_are_not_kept_waiting_behind_each_other(
+    child: Child, duty: EngineConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "STUCK_SECONDS", 0.02)
+    monkeypatch.setattr(child.loop._pool, "poke", lambda: False)
+    rows.add_jobs(duty, 2)
+    ended, waiting = child.claim(2)
+    child.loop._pool._ready.append(waiting)
+
+    entry = child.table.begin(ended.id.bytes, ended.attempt)
+    child.loop._pool._ended.append(Ended(ended, completed(ended), entry, 5.0))
+    child.step_until(lambda: rows.events(duty, waiting.id))
+
+    assert rows.events(duty, waiting.id)[0] == "release"
+    assert rows.job_row(duty, ended.id)["state"] == "completed"
+
+
 def test_a_drain_releases_what_has_not_started_and_then_ends(
     child: Child, duty: EngineConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
