@@ -13,6 +13,7 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -36,11 +37,45 @@ def place() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A run of the demo on its own files that served the admin until SIGINT.
+
+    Attributes:
+        taken_port: asked for, but in use.
+        page: what the admin's address answered.
+    """
+
+    place: Path
+    code: int
+    output: str
+    errors: str
+    taken_port: int
+    page: str
+
+
 @pytest.fixture(scope="module")
-def first_run() -> Iterator[tuple[Path, subprocess.CompletedProcess[str]]]:
-    """A folder in which the demo ran once on its own files, and what it said."""
+def first_run() -> Iterator[Served]:
     made = Path(tempfile.mkdtemp(prefix="relay-demo-")).resolve()
-    yield made, run(made, "--once")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with started(made, "--port", str(port)) as process:
+            address = written(made / "output", r"^admin +(\S+)$", process)
+            written(made / "output", r"^password +(\S{12,})$", process)
+            with urllib.request.urlopen(address, timeout=10) as answer:
+                page = answer.read().decode()
+            process.send_signal(signal.SIGINT)
+            code = process.wait(WAIT_SECONDS)
+    yield Served(
+        place=made,
+        code=code,
+        output=(made / "output").read_text(),
+        errors=(made / "errors").read_text(),
+        taken_port=port,
+        page=page,
+    )
     shutil.rmtree(made)
 
 
@@ -89,7 +124,7 @@ def written(output: Path, pattern: str, process: subprocess.Popen[bytes]) -> str
     def look() -> str | None:
         is_running = process.poll() is None
         found = re.search(pattern, output.read_text(), re.MULTILINE)
-        assert found or is_running, "the demo ended"
+        assert found or is_running, (output.parent / "errors").read_text()
         return found[1] if found else None
 
     return until(look, seconds=WAIT_SECONDS, what=pattern)
@@ -98,11 +133,11 @@ def written(output: Path, pattern: str, process: subprocess.Popen[bytes]) -> str
 @contextlib.contextmanager
 def started(place: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """Start the demo with its output in place/output; killed if it is left running."""
-    with (place / "output").open("wb") as output:
+    with (place / "output").open("wb") as output, (place / "errors").open("wb") as bad:
         process = subprocess.Popen(
             command(*arguments),
             stdout=output,
-            stderr=subprocess.STDOUT,
+            stderr=bad,
             cwd=place,
             env=environment(),
         )
@@ -119,45 +154,36 @@ def started(place: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.slow
 def test_every_job_completes_though_a_worker_is_killed(
-    first_run: tuple[Path, subprocess.CompletedProcess[str]],
+    first_run: Served,
 ) -> None:
-    place, done = first_run
+    told = first_run.output
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert first_run.code == 0, told + first_run.errors
     verdict = re.search(
-        r"^(\d+) jobs enqueued, (\d+) completed, 0 lost$", done.stdout, re.MULTILINE
+        r"^(\d+) jobs enqueued, (\d+) completed, 0 lost$", told, re.MULTILINE
     )
-    assert verdict is not None, done.stdout
+    assert verdict is not None, told
     assert verdict[1] == verdict[2]
-    assert re.search(r"kill: SIGKILL to worker-[ab]-1", done.stdout)
-    assert re.search(
-        r"takeover: worker-[ab]-1 completed .* after the kill", done.stdout
-    )
-    assert re.search(
-        r"retry: list_files .* failed at attempt 1 \(OnPurpose", done.stdout
-    )
-    assert re.search(r"retry: list_files .* completed at attempt [23]", done.stdout)
-    assert "schedule: due " in done.stdout
-    assert done.stderr == ""
-    assert left_over(place) == []
+    assert re.search(r"kill: SIGKILL to worker-[ab]-1", told)
+    assert re.search(r"takeover: worker-[ab]-1 completed .* after the kill", told)
+    assert re.search(r"retry: list_files .* failed at attempt 1 \(OnPurpose", told)
+    assert re.search(r"retry: list_files .* completed at attempt [23]", told)
+    assert "schedule: due " in told
+    assert first_run.errors == ""
+    assert left_over(first_run.place) == []
 
 
 @pytest.mark.slow
 def test_the_output_is_plain_lines_where_there_is_no_terminal(
-    first_run: tuple[Path, subprocess.CompletedProcess[str]],
+    first_run: Served,
 ) -> None:
-    _, done = first_run
-
-    assert done.stdout.isascii()
-    assert not re.search(r"[\x00-\x09\x0b-\x1f]", done.stdout)
+    assert first_run.output.isascii()
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", first_run.output)
 
 
 @pytest.mark.slow
-def test_thumbnails_fit_their_sizes(
-    first_run: tuple[Path, subprocess.CompletedProcess[str]],
-) -> None:
-    place, _ = first_run
-    made = sorted((place / ".relay" / "demo" / "thumbnails").iterdir())
+def test_thumbnails_fit_their_sizes(first_run: Served) -> None:
+    made = sorted((first_run.place / ".relay" / "demo" / "thumbnails").iterdir())
 
     assert len(made) == 8 * 4
     for path in made:
@@ -167,9 +193,9 @@ def test_thumbnails_fit_their_sizes(
 
 @pytest.mark.slow
 def test_a_second_run_reuses_the_data_and_never_writes_to_the_folder(
-    first_run: tuple[Path, subprocess.CompletedProcess[str]],
+    first_run: Served,
 ) -> None:
-    place, _ = first_run
+    place = first_run.place
     folder = place / "files"
     folder.mkdir()
     shutil.copy(SAMPLES / "sea.jpg", folder)
@@ -192,24 +218,12 @@ def test_a_second_run_reuses_the_data_and_never_writes_to_the_folder(
 
 
 @pytest.mark.slow
-def test_the_admin_is_served_until_a_signal_on_the_next_free_port(place: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with started(place, "--port", str(port)) as process:
-            output = place / "output"
-            address = written(output, r"^admin +(\S+)$", process)
-            written(output, r"^password +(\S{12,})$", process)
-            with urllib.request.urlopen(address, timeout=10) as answer:
-                page = answer.read().decode()
-            process.send_signal(signal.SIGINT)
-            code = process.wait(WAIT_SECONDS)
-
-    assert f"port {port} is in use" in output.read_text()
-    assert 'name="username"' in page
-    assert code == 0
-    assert left_over(place) == []
+def test_the_admin_is_served_until_a_signal_on_the_next_free_port(
+    first_run: Served,
+) -> None:
+    assert f"port {first_run.taken_port} is in use" in first_run.output
+    assert 'name="username"' in first_run.page
+    assert first_run.code == 0
 
 
 @pytest.mark.slow
