@@ -118,6 +118,8 @@ class Pool:
         self._starts_seen = starts
         if is_stuck and self._ready:
             self._wake(1)
+        if is_stuck and self._ready_async:
+            self._pump_soon()
         return is_stuck
 
     @property

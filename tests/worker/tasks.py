@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 from asgiref.sync import sync_to_async
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection
 
-from relay import task
+from relay import Retry, SkipRetry, current_job, task
 from tests.worker.effects import note
 
 
@@ -175,3 +176,22 @@ def backend() -> int:
         cursor.execute("SELECT pg_backend_pid()")
         number: int = cursor.fetchone()[0]
         return number
+
+
+@task
+def orders(what: str) -> object:
+    """Do what the test says."""
+    note("start")
+    if what == "return NUL":
+        return {"text": "a\x00b"}
+    if what == "return surrogate":
+        return {"text": "\ud800"}
+    if what == "raise NUL":
+        raise ValueError("bad\x00bytes")
+    if what == "raise surrogate":
+        raise OSError(os.fsdecode(b"bad caf\xe9"))
+    if what == "skip retry":
+        raise SkipRetry("never")
+    if current_job().attempt == 1:
+        raise Retry(after=timedelta(seconds=0.5))
+    return None

@@ -220,6 +220,24 @@ def test_nothing_starts_once_the_lease_may_have_run_out(
     assert [end.job for end in made.wait_for_ends(1)] == withdrawn
 
 
+@pytest.mark.parametrize("kind", ["s", "a"], ids=["thread", "coroutine"])
+def test_what_waited_for_the_lease_starts_once_it_is_renewed(
+    kind: str, executor: Gated, bench: Callable[[int], Bench]
+) -> None:
+    made = bench(2)
+    made.shared.lease_safe_until = time.monotonic() - 1
+    made.pool.submit(jobs(kind), seconds_each=1.0)
+    assert executor.starts_no_more()
+
+    made.shared.lease_safe_until = time.monotonic() + 60
+    made.pool.poke()
+    made.pool.poke()
+    executor.wait_for_starts(1)
+
+    executor.let_end(1)
+    made.wait_for_ends(1)
+
+
 def test_withdraw_takes_back_what_has_not_started_and_only_that(
     executor: Gated, bench: Callable[[int], Bench]
 ) -> None:
