@@ -20,7 +20,7 @@ from psycopg.rows import TupleRow
 from tests.chaos import proc
 from tests.engine import rows
 from tests.waiting import until
-from tests.worker import effects
+from tests.worker.effects import Effect, read
 
 __all__ = ["Database", "Worker", "Workers", "until"]
 
@@ -106,10 +106,10 @@ class Database:
             == []
         )
 
-    def effects(self) -> list[effects.Effect]:
-        return effects.read(self.effects_file)
+    def effects(self) -> list[Effect]:
+        return read(self.effects_file)
 
-    def effects_of(self, job_id: UUID, phase: str | None = None) -> list[Any]:
+    def effects_of(self, job_id: UUID, phase: str | None = None) -> list[Effect]:
         return [
             effect
             for effect in self.effects()
@@ -118,15 +118,14 @@ class Database:
 
     def wait_for_start(
         self, job_id: UUID, *, count: int = 1, seconds: float = 15
-    ) -> effects.Effect:
+    ) -> Effect:
         """Wait for the job's count-th start; return it."""
         until(
             lambda: len(self.effects_of(job_id, "start")) >= count,
             seconds=seconds,
             what=f"start {count} of {job_id}",
         )
-        found: effects.Effect = self.effects_of(job_id, "start")[count - 1]
-        return found
+        return self.effects_of(job_id, "start")[count - 1]
 
     @property
     def effects_file(self) -> Path:

@@ -54,7 +54,7 @@ class Proxy:
                 if key.fileobj is self._listener:
                     self._accept()
                 elif key.fileobj in self._other:
-                    self._pass_on(key.fileobj)  # type: ignore[arg-type]  # a socket
+                    self._pass_on(key.fileobj)
             if self._cut_wanted.is_set():
                 self._close_all()
                 self.loses_answers.clear()

@@ -14,9 +14,9 @@ import psycopg
 import pytest
 from django.test import override_settings
 
-from relay.engine.claim import ClaimedJob
+from relay.engine.claim import ClaimedJob, send_claim
 from relay.engine.connection import EngineConnection
-from relay.engine.finish import Completed, Outcome, Settled
+from relay.engine.finish import Completed, Outcome, Settled, send_completed
 from relay.worker import loop as loop_module
 from relay.worker.loop import Loop, LoopOptions
 from relay.worker.pool import Ended
@@ -144,8 +144,7 @@ def test_a_flush_cut_off_half_way_lets_go_of_each_attempt_once(
         child.end(
             jobs[job_id], completed(jobs[job_id], '"\\u0000"' if refused else "1")
         )
-    send = loop_module.send_completed
-    cuts = []
+    cuts: list[list[Completed]] = []
 
     def cut(connection: EngineConnection, results: list[Completed], **more: Any) -> Any:
         # All four; then the first half; then the second is cut off.
@@ -153,7 +152,7 @@ def test_a_flush_cut_off_half_way_lets_go_of_each_attempt_once(
             cuts.append(results)
             connection.close()
             raise psycopg.OperationalError("cut off")
-        return send(connection, results, **more)
+        return send_completed(connection, results, **more)
 
     monkeypatch.setattr(loop_module, "send_completed", cut)
     child.step_until(lambda: not child.loop._held)
@@ -173,13 +172,12 @@ def test_a_claim_that_fails_takes_no_finish_with_it(
 ) -> None:
     rows.add_jobs(duty, 1)
     (job,) = child.claim(1)
-    send = loop_module.send_claim
     failing = [True]
 
     def fail(*args: Any, **more: Any) -> Any:
         if failing[0]:
             raise psycopg.errors.QueryCanceled("canceling statement")
-        return send(*args, **more)
+        return send_claim(*args, **more)
 
     monkeypatch.setattr(loop_module, "send_claim", fail)
     child.end(job, completed(job))
