@@ -9,7 +9,7 @@ from django.test import Client
 
 @pytest.fixture
 def ada(db: None) -> User:
-    return User.objects.create_superuser("ada", password="x")
+    return User.objects.create_superuser("ada")
 
 
 @pytest.fixture

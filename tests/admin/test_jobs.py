@@ -478,7 +478,7 @@ def test_failure_136_a_selection_that_holds_no_id_is_refused(
 
 
 def test_a_viewer_looks_but_is_offered_no_action(db: None) -> None:
-    viewer = User.objects.create_user("vera", password="x", is_staff=True)
+    viewer = User.objects.create_user("vera", is_staff=True)
     viewer.user_permissions.add(Permission.objects.get(codename="view_job"))
     client = Client()
     client.force_login(viewer)
@@ -495,7 +495,7 @@ def test_a_viewer_looks_but_is_offered_no_action(db: None) -> None:
 
 
 def test_the_change_permission_is_enough_for_the_actions(db: None) -> None:
-    operator = User.objects.create_user("olga", password="x", is_staff=True)
+    operator = User.objects.create_user("olga", is_staff=True)
     operator.user_permissions.add(Permission.objects.get(codename="change_job"))
     client = Client()
     client.force_login(operator)
@@ -509,9 +509,9 @@ def test_the_change_permission_is_enough_for_the_actions(db: None) -> None:
 
 
 def test_nobody_and_strangers_see_nothing(db: None) -> None:
-    User.objects.create_user("sam", password="x", is_staff=True)
+    sam = User.objects.create_user("sam", is_staff=True)
     stranger = Client()
-    stranger.login(username="sam", password="x")
+    stranger.force_login(sam)
 
     assert stranger.get(LIST).status_code == 403
     assert Client().get(LIST).status_code == 302

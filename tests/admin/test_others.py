@@ -409,7 +409,7 @@ def test_a_list_takes_at_most_six_queries(browser: Client, address: str) -> None
 
 
 def test_actions_need_the_change_permission_of_their_model(db: None) -> None:
-    vera = User.objects.create_user("vera", password="x", is_staff=True)
+    vera = User.objects.create_user("vera", is_staff=True)
     for model in ("queue", "schedule", "worker", "occurrence"):
         vera.user_permissions.add(Permission.objects.get(codename=f"view_{model}"))
     viewer = Client()
