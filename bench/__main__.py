@@ -34,7 +34,7 @@ def main() -> int:
     from bench import drain, late_bulk  # after setup: they import tasks
     from relay.standalone.postgres import serve
 
-    server = serve(settings.POSTGRES_ROOT)
+    serve(settings.POSTGRES_ROOT)
     call_command("migrate", verbosity=0)
     runs = {"drain": drain.run, "late_bulk": late_bulk.run}
     report: dict[str, Any] = {"machine": _machine(), "command": sys.argv[1:]}
@@ -44,7 +44,6 @@ def main() -> int:
     OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(json.dumps(report, indent=2) + "\n")
     connection.close()
-    del server
     return 0
 
 

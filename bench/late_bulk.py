@@ -62,15 +62,15 @@ def _beside_traffic(rows: int) -> tuple[float, float]:
     traffic = threading.Thread(target=_enqueue_singly, args=(stop,))
     with rig.worker("--processes", "1"):
         traffic.start()
-        rig.pace(100)
-        with transaction.atomic():
-            for chunk in range(CHUNKS):
-                _late_chunk(chunk, rows // CHUNKS)
-                time.sleep(OPEN_SECONDS / CHUNKS)
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT clock_timestamp()")
-            (committed_at,) = cursor.fetchone()
         try:
+            rig.pace(100)
+            with transaction.atomic():
+                for chunk in range(CHUNKS):
+                    _late_chunk(chunk, rows // CHUNKS)
+                    time.sleep(OPEN_SECONDS / CHUNKS)
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT clock_timestamp()")
+                (committed_at,) = cursor.fetchone()
             rate = rig.pace(rows // CHUNKS * CHUNKS, task=late.name)
         finally:
             stop.set()

@@ -24,6 +24,7 @@ __all__ = ["empty", "enqueue_all", "pace", "raw_drain", "settle", "worker"]
 
 CHUNK = 1_000
 _LEASE = timedelta(minutes=10)
+_LONGEST_SECONDS = 600
 _TABLES = (
     "relay_job, relay_attempt, relay_history, relay_worker, relay_queue, "
     "relay_occurrence, relay_schedule"
@@ -71,8 +72,12 @@ def pace(jobs: int, *, task: str | None = None) -> float:
     """Wait until so many jobs have completed; return jobs a second.
 
     From the first start to the last end, by the database's clock.
+
+    Raises:
+        TimeoutError: they did not, as when the worker has ended.
     """
-    while True:
+    deadline = time.monotonic() + _LONGEST_SECONDS
+    while time.monotonic() < deadline:
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT count(*), extract(epoch FROM max(finished_at) - "
@@ -84,6 +89,7 @@ def pace(jobs: int, *, task: str | None = None) -> float:
         if count >= jobs:
             return float(jobs / seconds)
         time.sleep(0.2)
+    raise TimeoutError(f"{jobs} jobs were not done within {_LONGEST_SECONDS} s")
 
 
 def raw_drain(batch: int = 100) -> float:
