@@ -11,10 +11,10 @@ from uuid import UUID
 
 import psycopg
 
+from relay.conf import LONGEST
 from relay.engine.connection import EngineConnection
 
 __all__ = [
-    "LONGEST",
     "Completed",
     "Outcome",
     "Settled",
@@ -24,9 +24,6 @@ __all__ = [
     "send_settled",
 ]
 
-# The longest delay or retention that is added to a time: what goes further is past
-# what relay_job_times_finite, Python and timestamptz can hold.
-LONGEST: Final = timedelta(days=36_525)
 _LONGEST_SECONDS: Final = LONGEST.total_seconds()
 
 # The fence is hidden from the planner in one CASE: seen, it draws the plan to the held

@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
 
+from relay.conf import LONGEST
 from relay.engine.connection import EngineConnection
-from relay.engine.finish import LONGEST
 
 __all__ = [
     "DeadChild",

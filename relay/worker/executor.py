@@ -21,12 +21,17 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import TransactionStatus
 
 from relay import context
-from relay.codec import clean_text, decode_arguments, encode_result
+from relay.codec import (
+    adecode_arguments,
+    clean_text,
+    decode_arguments,
+    encode_result,
+)
 from relay.conf import get_settings
 from relay.engine.claim import ClaimedJob
 from relay.engine.connection import is_outage
 from relay.engine.finish import Completed, Outcome, Settled, Verb
-from relay.exceptions import Retry, SkipRetry, UnknownTask
+from relay.exceptions import DecodeError, Retry, SkipRetry, UnknownTask
 from relay.retry import Backoff
 from relay.tasks import Default, Task, get_task
 
@@ -102,8 +107,7 @@ class Executor:
         else:
             try:
                 self._enter(job)
-                args, kwargs = decode_arguments(job.args)
-                value = await _in_own_thread(task.function(*args, **kwargs))
+                value = await _in_own_thread(_await_handler(task, job.args))
             except BaseException as error:  # an edge: whatever a handler raises ends it
                 outcome = self._failed(job, task, error)
             else:
@@ -240,8 +244,8 @@ def verdict(error: BaseException, *, failures: int, max_retries: int) -> Verb:
     """
     if is_outage(error):
         return "hand_back"
-    if isinstance(error, SkipRetry) or failures >= max_retries:
-        return "fail"
+    if isinstance(error, SkipRetry | DecodeError) or failures >= max_retries:
+        return "fail"  # arguments that cannot be read today cannot be read tomorrow
     return "retry"
 
 
@@ -285,6 +289,11 @@ def _formatted(error: BaseException) -> str:
         return "".join(traceback.format_exception(type(error), error, frames))
     except Exception:
         return f"{type(error).__name__}: {_message(error)}"
+
+
+async def _await_handler(task: Task[..., Any], document: object) -> Any:
+    args, kwargs = await adecode_arguments(document)
+    return await task.function(*args, **kwargs)
 
 
 async def _in_own_thread(handler: Awaitable[Any]) -> Any:

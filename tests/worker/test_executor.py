@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 import threading
@@ -14,10 +15,12 @@ from typing import Any, Final
 import psycopg
 import pytest
 from asgiref.sync import sync_to_async
+from django.contrib.auth import get_user_model
 from django.db import InterfaceError, OperationalError, connection, transaction
 from django.utils import timezone, translation
 
 from relay import Backoff, RelayError, Retry, SkipRetry, current_job, task
+from relay.codec import encode_arguments
 from relay.engine.claim import ClaimedJob
 from relay.engine.finish import Completed, Outcome, Settled
 from relay.ids import uuid7
@@ -268,10 +271,35 @@ def test_failure_088_arguments_the_function_does_not_take_fail_that_job(
     assert (outcome.verb, outcome.error_class) == ("retry", "TypeError")
 
 
-def test_arguments_that_python_cannot_hold_fail_that_job() -> None:
-    outcome = settled(run("plain", lambda: None, args=None))
+@kinds
+def test_arguments_that_python_cannot_hold_fail_that_job_at_once(kind: str) -> None:
+    outcome = settled(run(kind, lambda: None, args=None))
 
-    assert (outcome.verb, outcome.is_charged) == ("retry", True)
+    assert (outcome.verb, outcome.is_charged) == ("fail", True)
+
+
+@pytest.mark.django_db(transaction=True)
+@kinds
+def test_a_model_instance_is_fetched_for_the_handler(kind: str) -> None:
+    user = get_user_model().objects.create(username="ada")
+    document = json.loads(encode_arguments((user,), {}))
+
+    outcome = run(kind, lambda found: found.username, args=document)
+
+    assert isinstance(outcome, Completed)
+    assert outcome.result == '"ada"'
+
+
+@pytest.mark.django_db(transaction=True)
+@kinds
+def test_a_model_instance_that_is_gone_fails_the_job_at_once(kind: str) -> None:
+    user = get_user_model().objects.create(username="ada")
+    document = json.loads(encode_arguments((user,), {}))
+    user.delete()
+
+    outcome = settled(run(kind, lambda found: found, args=document))
+
+    assert (outcome.verb, outcome.error_class) == ("fail", "DecodeError")
 
 
 @kinds
