@@ -162,6 +162,10 @@ class Retry(RelayError):
 
     def __init__(self, message: str = "", *, after: timedelta | None = None) -> None:
         super().__init__(message or "the handler asked to be run again")
+        if after is not None and not isinstance(after, timedelta):
+            raise TypeError(
+                f"after={after!r}: give a timedelta, such as timedelta(seconds=30)"
+            )
         if after is not None and after < timedelta(0):
             after = timedelta(0)
         self.after = after

@@ -37,10 +37,15 @@ class Backoff:
     jitter: bool = True
 
     def __post_init__(self) -> None:
-        if self.base < timedelta(0):
-            raise ValueError(f"base={self.base} is negative: give a delay of 0 or more")
-        if self.cap < timedelta(0):
-            raise ValueError(f"cap={self.cap} is negative: give a delay of 0 or more")
+        for name, delay in (("base", self.base), ("cap", self.cap)):
+            if not isinstance(delay, timedelta):
+                raise TypeError(
+                    f"{name}={delay!r}: give a timedelta, such as timedelta(seconds=15)"
+                )
+            if delay < timedelta(0):
+                raise ValueError(
+                    f"{name}={delay} is negative: give a delay of 0 or more"
+                )
         if not (math.isfinite(self.factor) and self.factor >= 1):
             raise ValueError(f"factor={self.factor} must be a number of at least 1")
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relay.exceptions import Retry
 from relay.retry import Backoff
 
 
@@ -99,3 +100,12 @@ def test_limits_never_shrink(failures: int) -> None:
     backoff = Backoff()
 
     assert backoff.limit(failures) <= backoff.limit(failures + 1) <= backoff.cap
+
+
+def test_a_delay_that_is_no_timedelta_is_refused_with_the_remedy() -> None:
+    with pytest.raises(TypeError, match=r"base=3: give a timedelta"):
+        Backoff(base=3)  # type: ignore[arg-type] # the mistake
+    with pytest.raises(TypeError, match=r"cap='1h': give a timedelta"):
+        Backoff.exponential(cap="1h")  # type: ignore[arg-type] # the mistake
+    with pytest.raises(TypeError, match=r"after=30: give a timedelta"):
+        Retry(after=30)  # type: ignore[arg-type] # the mistake
