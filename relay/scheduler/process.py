@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, Self
 
 import psycopg
 
-from relay.engine.connection import connect
+from relay.engine.connection import connect, is_outage
 from relay.retry import Backoff
 from relay.scheduler.duty import ScheduleDuty
 
@@ -116,14 +116,18 @@ def run(
                     else connect(alias, role="duty", name="scheduler")
                 )
             duty.tick(connection)
-        except Exception:  # an edge: the loop outlives whatever the database does
+        except (
+            Exception
+        ) as error:  # an edge: the loop outlives whatever the database does
             failures += 1
             if monotonic() - reported_at >= REPORT_SECONDS:
                 reported_at = monotonic()
+                is_understood, reason = _explain(error)
                 logger.warning(
-                    "schedules cannot be fired now; trying again",
+                    "schedules cannot be fired now; trying again: %s",
+                    reason,
                     extra={"database": alias, "failures": failures},
-                    exc_info=True,
+                    exc_info=not is_understood,
                 )
             _close(connection)
             connection = None
@@ -135,6 +139,14 @@ def run(
             stop.wait(duty.interval.total_seconds())
     _close(connection)
     logger.info("scheduler stopped", extra={"database": alias})
+
+
+def _explain(error: Exception) -> tuple[bool, str]:
+    """Return whether an operator needs no traceback, and the reason."""
+    if isinstance(error, psycopg.errors.UndefinedTable):
+        missing = str(error).splitlines()[0]
+        return True, f"relay's tables are missing, run manage.py migrate: {missing}"
+    return is_outage(error), str(error)
 
 
 def _close(connection: psycopg.Connection[Any] | None) -> None:

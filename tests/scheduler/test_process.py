@@ -82,6 +82,31 @@ def test_a_long_outage_is_reported_once_a_minute(
     assert 15 <= len(reports) <= 22
 
 
+@pytest.mark.parametrize(
+    ("error", "said", "is_traced"),
+    [
+        (psycopg.OperationalError("connection refused"), "connection refused", False),
+        (
+            psycopg.errors.UndefinedTable("no relay_schedule"),
+            "manage.py migrate",
+            False,
+        ),
+        (ValueError("a mistake"), "a mistake", True),
+    ],
+)
+def test_a_report_has_the_reason_and_a_traceback_for_mistakes_only(
+    caplog: pytest.LogCaptureFixture, error: Exception, said: str, is_traced: bool
+) -> None:
+    def failing() -> psycopg.Connection[Any]:
+        raise error
+
+    run("default", CountedStop(1), connecting=failing)
+
+    (report,) = [r for r in caplog.records if "trying again" in r.message]
+    assert said in report.message
+    assert bool(report.exc_info) is is_traced
+
+
 @pytest.mark.django_db(transaction=True)
 def test_the_loop_connects_anew_when_its_connection_ends() -> None:
     schedule = make("0 * * * *")

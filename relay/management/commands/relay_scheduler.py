@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 from relay.conf import get_settings
+from relay.management.console import check_vendor, explained, show_logs
 from relay.scheduler.process import StopSignal, run
 from relay.scheduler.registry import sync_declared
 
@@ -35,11 +36,14 @@ class Command(BaseCommand):
         alias = options["database"] or get_settings().database
         if alias not in connections:
             raise CommandError(f"--database {alias}: DATABASES has no such alias")
+        check_vendor(alias)
         if options["sync"]:
-            counts = sync_declared(alias)
+            with explained(alias):
+                counts = sync_declared(alias)
             said = ", ".join(f"{n} {what}" for what, n in counts._asdict().items())
             self.stdout.write(f"schedules declared in code: {said}")
             return
+        show_logs(options["verbosity"])
         with StopSignal() as stop:
             self.stdout.write(f"firing the schedules of {alias}; Ctrl-C stops")
             self.stdout.flush()

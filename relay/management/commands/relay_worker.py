@@ -16,6 +16,7 @@ from django.db import DatabaseError, connections
 
 from relay.conf import check_queue_name, get_settings
 from relay.engine.connection import is_outage
+from relay.management.console import check_vendor, explained, show_logs
 from relay.models import Queue
 from relay.retry import Backoff
 from relay.tasks import known_queues
@@ -101,7 +102,11 @@ class Command(BaseCommand):
             from relay.worker.reload import run_with_reload  # only development needs it
 
             sys.exit(run_with_reload())
-        queues = self._checked(options["queues"])
+        alias = get_settings().database
+        check_vendor(alias)
+        show_logs(options["verbosity"])
+        with explained(alias):
+            queues = self._checked(options["queues"])
         self._warn_of_sessions(options["concurrency"], options["processes"])
         memory = options["max_memory"]
         parent = Parent(
@@ -116,11 +121,21 @@ class Command(BaseCommand):
             grace=options["grace"],
             name=options["name"],
         )
+        if options["verbosity"]:
+            self._say_what_runs(queues, options)
         code = parent.run()
         # Python takes its own handlers away as it ends: a second signal must not kill.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         sys.exit(code)
+
+    def _say_what_runs(self, queues: dict[str, int], options: dict[str, Any]) -> None:
+        self.stdout.write(
+            f"serving {', '.join(queues)}: {options['processes']} x "
+            f"{options['concurrency']} jobs at once; Ctrl-C drains for up to "
+            f"{options['grace'].total_seconds():g} s, a second one stops at once"
+        )
+        self.stdout.flush()  # or each process forked from here would write it again
 
     def _warn_of_sessions(self, concurrency: int, processes: int) -> None:
         """Say so where this worker alone may need more sessions than there are."""

@@ -75,7 +75,7 @@ LOGGING = {
     "formatters": {
         "line": {"format": "{asctime} {levelname} {message}", "style": "{"},
         "values": {
-            "()": "relay.standalone.demo.logs.ExtraFormatter",
+            "()": "relay.management.console.ExtraFormatter",
             "format": "{asctime} {levelname} {message}",
             "style": "{",
         },
