@@ -53,6 +53,8 @@ BUSY_POLL_SECONDS: Final = 0.02
 REGISTERED_POLL_SECONDS: Final = 0.25
 # Between two looks at threads that hold up what is behind them.
 POKE_SECONDS: Final = 0.005
+# Of the time between two of them, what counts at most.
+LONGEST_LOOK_SECONDS: Final = 0.05
 # What waits this long behind jobs that were thought to be short goes back.
 STUCK_SECONDS: Final = 1.0
 SWEEP_SECONDS: Final = 1.0
@@ -138,7 +140,8 @@ class Loop:
         self._compare_at = 0.0
         self._connect_at = 0.0
         self._poke_at = 0.0
-        self._stuck_since: float | None = None
+        self._poked_at = 0.0
+        self._stuck_seconds = 0.0
         self._backoff_seconds = FIRST_BACKOFF_SECONDS
         self._reported_at = float("-inf")
         self._settled = 0
@@ -230,12 +233,14 @@ class Loop:
         self._poke_at = now + POKE_SECONDS
         is_stuck = self._pool.poke()
         is_slow = self._pool.is_waiting and self._expected_seconds() > BUFFER_SECONDS
+        # Time in which nobody looked, as during a slow claim, proves little.
+        seconds = min(now - self._poked_at, LONGEST_LOOK_SECONDS)
+        self._poked_at = now
+        self._stuck_seconds += seconds
         if not (is_stuck or is_slow):
-            self._stuck_since = None
-        elif self._stuck_since is None:
-            self._stuck_since = now
-        elif now - self._stuck_since > STUCK_SECONDS:
-            self._stuck_since = None
+            self._stuck_seconds = 0.0
+        elif self._stuck_seconds > STUCK_SECONDS:
+            self._stuck_seconds = 0.0
             for queue in self._run_seconds:
                 self._run_seconds[queue] = max(self._run_seconds[queue], STUCK_SECONDS)
             self._hand_back()

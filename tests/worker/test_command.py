@@ -134,6 +134,7 @@ def result_of_edited(database: Database) -> int:
     return result
 
 
+@pytest.mark.timeout(600)  # at full size
 @pytest.mark.parametrize("pool", [True, False], ids=["pool", "kept"])
 def test_failure_028_every_child_has_sessions_of_its_own(
     database: Database, workers: Workers, pool: bool
@@ -184,6 +185,7 @@ def test_failure_002_sessions_dropped_while_idle_cost_no_job(
     database.assert_nothing_charged()
 
 
+@pytest.mark.timeout(600)  # at full size
 def test_failure_051_failing_jobs_leave_nothing_behind_in_memory(
     database: Database, workers: Workers
 ) -> None:

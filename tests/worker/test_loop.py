@@ -230,13 +230,13 @@ def test_jobs_are_not_handed_back_for_having_been_claimed_after_a_long_rest(
     child.claim(3)
     monkeypatch.setattr(child.loop._pool, "poke", lambda: True)
 
-    child.loop._poke(1_000_000.0)
-    assert not child.loop._unflushed
-    child.loop._poke(1_000_000.5)
+    for rest in (1, 2, 3):
+        child.loop._poke(1_000_000.0 * rest)
     assert not child.loop._unflushed
 
-    child.loop._poke(1_000_002.0)
-    assert len(child.loop._unflushed) == 3  # but so they are once they are stuck
+    for look in range(25):  # but so they are once they were seen waiting all along
+        child.loop._poke(4_000_000.0 + look * 0.05)
+    assert len(child.loop._unflushed) == 3
 
 
 def test_rows_that_the_child_does_not_know_are_released_and_gone_ones_dropped(

@@ -300,6 +300,7 @@ def test_failure_007_a_job_whose_row_is_locked_for_long_is_still_finished_once(
     assert private.job(job)["attempt"] == 1
 
 
+@pytest.mark.timeout(600)  # at full size
 def test_failure_081_finishes_renewals_sweeps_and_prunes_do_not_deadlock(
     server: EmbeddedPostgres, private: Database, private_workers: Workers
 ) -> None:
@@ -344,6 +345,7 @@ def proxy(database: Database) -> Iterator[Proxy]:
     made.close()
 
 
+@pytest.mark.timeout(600)  # at full size
 def test_failure_079_a_cut_in_or_after_a_commit_loses_and_repeats_no_job(
     database: Database, workers: Workers, proxy: Proxy
 ) -> None:
