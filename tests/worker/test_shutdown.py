@@ -81,6 +81,42 @@ def test_a_second_signal_hands_back_at_once(
     assert (row["failures"], row["crashes"], row["losses"]) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_whole_group_drains_too(
+    database: Database, workers: Workers, tmp_path: Path, number: signal.Signals
+) -> None:
+    """As systemd's default sends it, and Ctrl-C in a terminal."""
+    worker = workers.start("-c", "1", processes=2)
+    job = database.enqueue_one("gate", str(tmp_path / "open"))
+    database.wait_for_start(job)
+
+    os.killpg(worker.pid, number)
+    until(lambda: "draining" in worker.text())
+    (tmp_path / "open").touch()
+
+    assert worker.wait() == 0
+    assert database.job(job)["state"] == "completed"
+    assert len(database.effects_of(job, "start")) == 1
+
+
+def test_a_child_asked_to_end_finishes_its_job_and_is_replaced(
+    database: Database, workers: Workers, tmp_path: Path
+) -> None:
+    worker = workers.start("-c", "1")
+    job = database.enqueue_one("gate", str(tmp_path / "open"))
+    start = database.wait_for_start(job)
+
+    os.kill(start.pid, signal.SIGTERM)
+    (tmp_path / "open").touch()
+    database.wait_for(job)
+    until(lambda: start.pid not in {each.pid for each in worker.tree()})
+    after = database.enqueue_one("quick")
+    database.wait_for(after)
+
+    database.assert_nothing_charged()
+    assert database.job(job)["attempt"] == 1
+
+
 def test_failure_030_a_run_is_dead_before_its_job_is_released(
     database: Database, workers: Workers
 ) -> None:
