@@ -380,7 +380,7 @@ class JobAdmin(RelayAdmin):
         message = f"{_jobs(len(report.done))} {done}."
         if report.skipped:
             reasons = Counter(skip.reason for skip in report.skipped)
-            listed = ", ".join(f"{n:,} {why}" for why, n in sorted(reasons.items()))
+            listed = ", ".join(_counted(n, why) for why, n in sorted(reasons.items()))
             message += f" {_jobs(len(report.skipped))} skipped: {listed}."
         level = messages.WARNING if report.skipped else messages.SUCCESS
         self.message_user(request, message, level)
@@ -388,6 +388,13 @@ class JobAdmin(RelayAdmin):
 
 def _jobs(count: int) -> str:
     return f"{count:,} job" if count == 1 else f"{count:,} jobs"
+
+
+def _counted(count: int, reason: str) -> str:
+    """Say of how many jobs the reason, told of one, is true."""
+    verb, _, rest = reason.partition(" ")
+    plural = {"is": "are", "has": "have"}.get(verb, verb)
+    return f"{count:,} {verb if count == 1 else plural} {rest}"
 
 
 def _moment(value: datetime | None) -> str:

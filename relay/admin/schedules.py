@@ -91,6 +91,11 @@ class ScheduleAdmin(RelayAdmin):
         ("What was missed", {"fields": ("catch_up", "catch_up_window_ms")}),
         ("Times", {"fields": ("next_due_at", "last_due_at", "created_at")}),
     )
+    _fieldsets_to_add = (
+        (None, {"fields": ("name", "enabled")}),
+        ("When", {"fields": ("cron", "seconds", "timezone")}),
+        *fieldsets[2:4],
+    )
     _shown_only = (
         "source",
         "last_error",
@@ -102,6 +107,10 @@ class ScheduleAdmin(RelayAdmin):
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ("name",)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
+        """Leave out what a schedule has only once it is there."""
+        return self.fieldsets if obj is not None else self._fieldsets_to_add
 
     def get_readonly_fields(
         self, request: HttpRequest, obj: Schedule | None = None

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from relay.exceptions import ScheduleError
+from relay.codec import encode_arguments
+from relay.exceptions import ArgumentError, EncodeError, ScheduleError
+from relay.options import check_task_name
 from relay.scheduler.catchup import LONGEST_WINDOW, POLICIES
 from relay.scheduler.cron import load_zone, parse
 from relay.scheduler.job import check_arguments, check_priority, check_queue
@@ -23,12 +25,12 @@ def find_errors(schedule: Schedule) -> dict[str, str]:
     """Return why the definition cannot be kept, by field; empty if it can."""
     checks: dict[str, Callable[[], object]] = {
         "name": lambda: _check_name(schedule.name),
-        "task": lambda: _check_name(schedule.task),
+        "task": lambda: _check_task(schedule.task),
         "cron": lambda: parse(
             schedule.cron, seconds=schedule.seconds, hash_id=str(schedule.id)
         ),
         "timezone": lambda: load_zone(schedule.timezone),
-        "args": lambda: check_arguments(schedule.args),
+        "args": lambda: _check_args(schedule),
         "queue": lambda: schedule.queue is None or check_queue(schedule.queue),
         "priority": lambda: (
             schedule.priority is None or check_priority(schedule.priority)
@@ -78,6 +80,26 @@ def _check_name(name: str) -> None:
         raise ScheduleError(f"give a name of 1 to {_LONGEST_NAME} printable characters")
 
 
+def _check_task(name: str) -> None:
+    try:
+        check_task_name(name)
+    except ArgumentError as error:
+        raise ScheduleError(str(error)) from error
+
+
+def _check_args(schedule: Schedule) -> None:
+    from relay.models import ScheduleSource  # here: @cron loads no models
+
+    arguments = check_arguments(schedule.args)
+    if (
+        schedule.source != ScheduleSource.CODE
+    ):  # there they were encoded, and so checked
+        try:
+            encode_arguments(tuple(arguments["args"]), arguments["kwargs"])
+        except EncodeError as error:
+            raise ScheduleError(str(error)) from error
+
+
 def _check_catch_up(catch_up: str) -> None:
     if catch_up not in POLICIES:
         raise ScheduleError(
@@ -88,6 +110,6 @@ def _check_catch_up(catch_up: str) -> None:
 def _check_window(window: timedelta) -> None:
     if not timedelta(0) <= window <= LONGEST_WINDOW:
         raise ScheduleError(
-            f"a catch-up window of {window} must lie between 0 and {LONGEST_WINDOW}: "
-            "occurrences are not remembered for longer"
+            f"a catch-up window of {window.total_seconds():g} s must lie between 0 and "
+            f"{LONGEST_WINDOW.days} days: occurrences are not remembered for longer"
         )

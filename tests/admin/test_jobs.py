@@ -423,6 +423,12 @@ def test_an_action_counts_what_it_did_and_what_it_skipped(
     assert not History.objects.filter(job=running).exists()
 
 
+def test_an_action_counts_reasons_in_the_plural(browser: Client) -> None:
+    response = press(browser, "cancel", make_job("running"), make_job("running"))
+
+    assert "2 jobs skipped: 2 are running." in said(response)
+
+
 def test_replay_from_two_tabs_makes_one_job(browser: Client) -> None:
     job = make_job("failed")
 

@@ -145,10 +145,12 @@ FORM = {
 
 
 def test_a_schedule_is_added_with_what_the_form_offers(browser: Client) -> None:
-    form = browser.get(f"{SCHEDULES}add/").context["adminform"].form
+    added = browser.get(f"{SCHEDULES}add/")
+    form = added.context["adminform"].form
 
     response = browser.post(f"{SCHEDULES}add/", FORM, follow=True)
 
+    assert "Created at" not in added.text
     assert form["enabled"].value() is True
     assert form["timezone"].value() == "UTC"
     assert response.status_code == 200
@@ -171,6 +173,12 @@ def test_a_schedule_is_added_with_what_the_form_offers(browser: Client) -> None:
         ("priority", "101"),
         ("args", "[1]"),
         ("args", "{"),
+        ("args", '{"args": [NaN]}'),
+        ("args", '{"args": [1e400]}'),
+        ("args", '{"args": ["\\u0000"]}'),
+        pytest.param("args", f'{{"args": ["{"x" * 300_000}"]}}', id="args-large"),
+        pytest.param("args", f'{{"args": {"[" * 80}{"]" * 80}}}', id="args-deep"),
+        ("task", "no task"),
         ("name", "a\x00b"),
         ("catch_up", "sometimes"),
         ("catch_up_window_ms", "-1"),
