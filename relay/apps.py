@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 from django.apps import AppConfig
+from django.conf import settings
 from django.utils.module_loading import autodiscover_modules
 
 __all__ = ["RelayConfig"]
@@ -21,3 +24,15 @@ class RelayConfig(AppConfig):
 
         install(self)
         autodiscover_modules("tasks")
+        if _serves_django_tasks():
+            from relay.backends import discover  # here: needs Django 6.0, or a backport
+
+            discover()
+
+
+def _serves_django_tasks() -> bool:
+    aliases = getattr(settings, "TASKS", None) or {}
+    paths = [str(values.get("BACKEND")) for values in aliases.values()]
+    return "relay.backends" in sys.modules or any(
+        path.startswith("relay.backends.") for path in paths
+    )
