@@ -297,7 +297,7 @@ class RelayBackend(BaseTaskBackend):
 
 def _native_of(function: Callable[..., Any]) -> tasks.Task[..., Any] | None:
     """Return what @relay.task made of the function, if it did."""
-    for task in tasks.all_tasks().values():
+    for task in list(tasks.all_tasks().values()):  # threads may register meanwhile
         if task.function is function:
             return task
     known = _declared.get(function)
