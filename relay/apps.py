@@ -20,8 +20,10 @@ class RelayConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from relay.scheduler.signals import install  # here: models are loaded now
+        from relay.checks import register  # here: models are loaded now
+        from relay.scheduler.signals import install
 
+        register()
         install(self)
         autodiscover_modules("tasks")
         if _serves_django_tasks():

@@ -25,6 +25,7 @@ __all__ = [
     "Settings",
     "check_queue_name",
     "get_settings",
+    "read_settings",
 ]
 
 # Bytes, not characters, bound a NOTIFY payload: names are ASCII and short.
@@ -153,7 +154,12 @@ def _check_number(key: str, value: object, least: int) -> None:
         raise _refused(key, value, f"give a whole number of at most {MOST:,}")
 
 
-def _read(values: object) -> Settings:
+def read_settings(values: object) -> Settings:
+    """Return what a dict such as settings.RELAY says.
+
+    Raises:
+        SettingsError: a key is unknown or a value cannot be used.
+    """
     if not isinstance(values, Mapping):
         raise SettingsError(f"RELAY is {values!r}: give a dict")
     known = {item.name.upper(): item.name for item in fields(Settings)}
@@ -174,7 +180,7 @@ def get_settings() -> Settings:
     Raises:
         SettingsError: a key is unknown or a value cannot be used.
     """
-    return _read(getattr(settings, "RELAY", {}))
+    return read_settings(getattr(settings, "RELAY", {}))
 
 
 def _forget(*, setting: str, **_: object) -> None:

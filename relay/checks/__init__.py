@@ -1,0 +1,37 @@
+"""System checks: what manage.py check finds wrong in a project that uses relay.
+
+Those of the database run only where --database names it. Source of each id, with its
+remedy: docs/reference/checks.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.core import checks
+
+from relay.checks import code, configuration
+from relay.checks.database import check_database
+
+__all__ = ["register"]
+
+TAG: Final = "relay"
+_STATIC: Final = (
+    configuration.check_settings,
+    configuration.check_backend,
+    configuration.check_intervals,
+    configuration.check_pooler,
+    configuration.check_pool_size,
+    configuration.check_retention,
+    configuration.check_time_zone,
+    code.check_tasks,
+    code.check_declared,
+    code.check_arguments,
+)
+
+
+def register() -> None:
+    """Give the checks to Django; again is no harm."""
+    for check in _STATIC:
+        checks.register(check, TAG)
+    checks.register(check_database, TAG, checks.Tags.database)

@@ -1,0 +1,161 @@
+"""E004, E008, W003, W011: what the registered tasks and declared schedules tell."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from importlib.util import find_spec
+from typing import Any, Final
+from uuid import UUID
+
+from django.core.checks import CheckMessage
+from django.db.models import Model
+
+from relay import codec
+from relay.checks.messages import error, readable_settings, warning
+from relay.exceptions import EncodeError
+from relay.scheduler.registry import declared
+from relay.tasks import Task, all_tasks, known_queues
+
+__all__ = ["check_arguments", "check_declared", "check_tasks", "unknown_queue"]
+
+
+def check_tasks(**_: object) -> list[CheckMessage]:
+    """E008: workers cannot import the module of a task."""
+    return [
+        error(
+            "E008",
+            f"the task {made.name!r} stands in {made.function.__module__}, which "
+            "workers cannot import: its jobs would be handed back until they fail",
+            "Move the function into the tasks.py of an installed app.",
+            obj=made.function,
+        )
+        for made in all_tasks().values()
+        if not _is_importable(made.function.__module__)
+    ]
+
+
+def _is_importable(module: str) -> bool:
+    if module == "__main__":
+        return False
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def check_declared(**_: object) -> list[CheckMessage]:
+    """E004 and W003: what @cron declares for a task or a queue that is not there."""
+    found: list[CheckMessage] = []
+    queues = known_queues() if readable_settings() is not None else None
+    for schedule in declared().values():
+        if schedule.task not in all_tasks():
+            found.append(
+                error(
+                    "E004",
+                    f"@cron declares the schedule {schedule.name!r} for the task "
+                    f"{schedule.task!r}, which is not registered",
+                    "Write @cron above @task, which registers the function.",
+                )
+            )
+        if queues is not None and schedule.queue not in {None, *queues}:
+            found.append(unknown_queue(schedule.name, str(schedule.queue)))
+    return found
+
+
+def unknown_queue(schedule: str, queue: str) -> CheckMessage:
+    return warning(
+        "W003",
+        f"the schedule {schedule!r} puts its jobs into the queue {queue!r}, which "
+        "neither RELAY['QUEUES'] nor a task names: no worker serves it",
+        "Correct the name, or add it to RELAY['QUEUES'].",
+    )
+
+
+def check_arguments(**_: object) -> list[CheckMessage]:
+    """W011: a task's parameter asks for, or defaults to, what JSON cannot carry."""
+    return [
+        warning(
+            "W011",
+            f"the parameter {name!r} of the task {made.name!r} {reason}",
+            "Pass plain values, or the key by which the handler looks it up; what can "
+            "travel stands in docs/reference/arguments.md.",
+            obj=made.function,
+        )
+        for made in all_tasks().values()
+        for name, reason in _find_uncarried(made)
+    ]
+
+
+def _find_uncarried(made: Task[..., Any]) -> Iterator[tuple[str, str]]:
+    try:
+        hints = typing.get_type_hints(made.function)
+    except Exception:  # a name that is not defined here, or never
+        hints = {}
+    for name, parameter in made.signature.parameters.items():
+        refused = _find_refused(hints.get(name))
+        if refused is not None:
+            yield name, f"is annotated with {refused}, which no job can carry"
+        elif parameter.default is not inspect.Parameter.empty:
+            try:
+                codec.encode(parameter.default, "its default")
+            except EncodeError as error:
+                yield name, f"cannot be passed what it defaults to: {error}"
+
+
+_CARRIED: Final = (
+    str,
+    int,
+    float,
+    type(None),
+    list,
+    tuple,
+    dict,
+    set,
+    frozenset,
+    bytes,
+    date,
+    time,
+    timedelta,
+    Decimal,
+    UUID,
+    Model,
+)
+
+
+def _find_refused(hint: Any) -> str | None:
+    """Return what in an annotation can surely not be carried."""
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal:
+        return None
+    if origin is not None:
+        is_class = isinstance(origin, type) and origin is not types.UnionType
+        if is_class and (refused := _find_refused(origin)) is not None:
+            return refused
+        parts = typing.get_args(hint)
+        if is_class and issubclass(origin, dict) and parts[:1] not in ((), (str,)):
+            return f"{_name(hint)} (JSON has only text as keys)"
+        found = map(_find_refused, parts)
+        return next(filter(None, found), None)
+    if not isinstance(hint, type) or hint in (object, Any):
+        return None
+    if issubclass(hint, Enum):
+        return f"{_name(hint)} (pass its .value)"
+    if hint is Callable:
+        return "a callable"
+    is_open = inspect.isabstract(hint) or getattr(hint, "_is_protocol", False)
+    if is_open or issubclass(hint, _CARRIED) or dataclasses.is_dataclass(hint):
+        return None
+    return _name(hint)
+
+
+def _name(hint: Any) -> str:
+    if isinstance(hint, type) and typing.get_origin(hint) is None:
+        return f"{hint.__module__}.{hint.__qualname__}"
+    return str(hint)

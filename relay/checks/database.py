@@ -1,0 +1,188 @@
+"""E001, W003, W010, W012: what only the database can tell."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from django.core.checks import CheckMessage
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations.loader import MigrationLoader
+
+from relay.checks.code import unknown_queue
+from relay.checks.messages import error, readable_settings, warning
+from relay.models import Job, Queue, Schedule, ScheduleSource, Worker
+from relay.scheduler.validation import find_errors
+from relay.tasks import all_tasks, known_queues
+
+__all__ = ["check_database"]
+
+OLDEST_POSTGRESQL: Final = 15
+# A lease is judged by the database's clock alone; what people read off several clocks
+# goes wrong above this. Source: docs/reference/checks.md.
+SKEW_SECONDS: Final = 2.0
+
+
+def check_database(
+    *, databases: Sequence[str] | None = None, **_: object
+) -> list[CheckMessage]:
+    """E001, W003, W010 and W012: what only the database can tell."""
+    relay = readable_settings()
+    if relay is None or relay.database not in (databases or ()):
+        return []
+    connection = connections[relay.database]
+    if connection.vendor != "postgresql":
+        return []  # E001 has said so
+    found = [*_check_server(connection)]
+    if not found:
+        found = [*_check_migrations(connection)]
+    if found:
+        return found
+    return [
+        *_check_indexes(connection),
+        *_check_autovacuum(connection),
+        *_check_clock(connection),
+        *_check_rows(relay.database),
+    ]
+
+
+def _check_server(connection: Any) -> Iterator[CheckMessage]:
+    major = connection.pg_version // 10_000
+    if major < OLDEST_POSTGRESQL:
+        yield error(
+            "E001",
+            f"the server of DATABASES[{connection.alias!r}] is PostgreSQL {major}; "
+            f"relay needs {OLDEST_POSTGRESQL} or newer",
+            "Upgrade the server.",
+        )
+
+
+def _check_migrations(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
+    loader = MigrationLoader(connection)
+    missing = sorted(
+        name
+        for app, name in loader.graph.nodes
+        if app == Job._meta.app_label and (app, name) not in loader.applied_migrations
+    )
+    if missing:
+        found = warning(
+            "W010",
+            f"migrations of relay are not applied to {connection.alias!r}: "
+            f"{', '.join(missing)}",
+            "Run manage.py migrate.",
+        )
+        # migrate runs the database's checks before it does its work.
+        yield from () if sys.argv[1:2] == ["migrate"] else (found,)
+
+
+def _check_indexes(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
+    wanted = {
+        index.name: model._meta.db_table
+        for model in (Job, Queue, Schedule, Worker)
+        for index in model._meta.indexes
+    }
+    rows = _ask(
+        connection,
+        """
+        SELECT named.relname, pg_index.indisvalid AND pg_index.indisready
+        FROM pg_index JOIN pg_class AS named ON named.oid = pg_index.indexrelid
+        WHERE pg_index.indrelid IN (
+            SELECT to_regclass(quote_ident(name)) FROM unnest(%s::text[]) AS name
+        )
+        """,
+        [sorted(set(wanted.values()))],
+    )
+    is_valid = dict(rows)
+    for name, table in wanted.items():
+        if name not in is_valid:
+            yield warning(
+                "W010",
+                f"the index {name} of {table} is missing: what it serves reads the "
+                "whole table",
+                "Create it as manage.py sqlmigrate relay shows.",
+            )
+        elif not is_valid[name]:
+            yield warning(
+                "W010",
+                f"the index {name} of {table} is invalid, as a CREATE INDEX "
+                "CONCURRENTLY that failed leaves it",
+                f"Run REINDEX INDEX CONCURRENTLY {name}.",
+            )
+
+
+def _check_autovacuum(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
+    table = Job._meta.db_table
+    [(is_on, options)] = _ask(
+        connection,
+        """
+        SELECT current_setting('autovacuum')::boolean, coalesce(reloptions, '{}')
+        FROM pg_class WHERE oid = to_regclass(quote_ident(%s))
+        """,
+        [table],
+    )
+    values = dict(option.split("=", 1) for option in options)
+    if values.get("autovacuum_enabled", "true") in ("false", "off", "0", "no"):
+        hint = f"Run ALTER TABLE {table} RESET (autovacuum_enabled)."
+        yield _no_vacuum(f"autovacuum is off for {table}", hint)
+    elif not is_on:
+        hint = "Set autovacuum = on in the server's configuration."
+        yield _no_vacuum("autovacuum is off in the server", hint)
+
+
+def _no_vacuum(text: str, hint: str) -> CheckMessage:
+    return warning(
+        "W010", f"{text}: dead rows pile up, and every claim reads past them", hint
+    )
+
+
+def _check_clock(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
+    asked_at = time.time()
+    [(clock,)] = _ask(
+        connection, "SELECT extract(epoch FROM clock_timestamp())::float8", []
+    )
+    answered_at = time.time()
+    skew = clock - (asked_at + answered_at) / 2
+    if abs(skew) - (answered_at - asked_at) / 2 > SKEW_SECONDS:
+        yield warning(
+            "W010",
+            f"the clock of the database is {abs(skew):.1f} s "
+            f"{'ahead of' if skew > 0 else 'behind'} this machine's: times computed "
+            "here, such as run_at, are off by as much",
+            "Let both follow NTP.",
+        )
+
+
+def _check_rows(alias: str) -> Iterator[CheckMessage]:
+    queues = {
+        *known_queues(),
+        *Queue.objects.using(alias).values_list("name", flat=True),
+    }
+    for row in Schedule.objects.using(alias).filter(enabled=True).order_by("name"):
+        errors = find_errors(row)
+        if errors:
+            reasons = "; ".join(f"{field}: {text}" for field, text in errors.items())
+            yield _bad_row(f"the schedule {row.name!r} cannot be kept: {reasons}")
+        # The next migrate disables what the code no longer declares.
+        elif row.source != ScheduleSource.CODE and row.task not in all_tasks():
+            yield _bad_row(
+                f"the schedule {row.name!r} names the task {row.task!r}, which is not "
+                "registered in this process"
+            )
+        if row.source != ScheduleSource.CODE and row.queue not in {None, *queues}:
+            yield unknown_queue(row.name, str(row.queue))
+
+
+def _bad_row(text: str) -> CheckMessage:
+    # A warning: migrate runs these checks, and no row must stop a deploy.
+    return warning("W012", text, "Correct or disable the schedule in the admin.")
+
+
+def _ask(
+    connection: BaseDatabaseWrapper, query: str, values: Sequence[Any]
+) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(query, values)
+        return list(cursor.fetchall())

@@ -1,0 +1,156 @@
+"""System checks that ask the database, which they do only where it is named."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from django.core.checks import CheckMessage, run_checks
+from django.db import DatabaseError, connection, connections
+
+from relay import task
+from relay.checks import TAG
+from relay.models import Queue, Schedule
+
+pytestmark = pytest.mark.django_db
+
+
+def found(number: str) -> list[CheckMessage]:
+    return [
+        message
+        for message in run_checks(tags=[TAG], databases=["default"])
+        if message.id == f"relay.{number}"
+    ]
+
+
+def only(number: str) -> CheckMessage:
+    [message] = found(number)
+    return message
+
+
+def execute(statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def make_schedule(**fields: Any) -> Schedule:
+    return Schedule.objects.create(
+        **{"name": "report", "task": "checks.known", "cron": "* * * * *", **fields}
+    )
+
+
+@task(name="checks.known")
+def known() -> None: ...
+
+
+def test_a_sound_database_has_nothing_to_report() -> None:
+    make_schedule()
+
+    assert run_checks(tags=[TAG], databases=["default"]) == []
+
+
+def test_107_nothing_is_asked_of_a_database_that_is_not_named() -> None:
+    def refuse(*args: object) -> None:
+        raise AssertionError("the database was asked")
+
+    with connection.execute_wrapper(refuse):
+        run_checks()
+        run_checks(tags=[TAG])
+        run_checks(tags=[TAG], databases=["other"])
+        with pytest.raises(AssertionError):
+            run_checks(databases=["default"])
+
+
+def test_e001_names_a_server_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections["default"], "pg_version", 140_012)
+
+    assert "PostgreSQL 14; relay needs 15 or newer" in only("E001").msg
+
+
+def test_w010_names_migrations_that_are_not_applied() -> None:
+    execute("DELETE FROM django_migrations WHERE app = 'relay'")
+
+    message = only("W010")
+
+    assert "0001_initial" in message.msg
+    assert str(message.hint).startswith("Run manage.py migrate.")
+
+
+def test_w010_is_silent_about_migrations_while_migrate_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.argv", ["manage.py", "migrate"])
+    execute("DELETE FROM django_migrations WHERE app = 'relay'")
+
+    assert found("W010") == []
+
+
+def test_w010_names_an_index_that_is_missing() -> None:
+    execute("DROP INDEX relay_job_due_idx")
+
+    assert "relay_job_due_idx of relay_job is missing" in only("W010").msg
+
+
+def test_w010_names_an_index_that_is_invalid() -> None:
+    try:
+        execute(
+            "UPDATE pg_index SET indisvalid = false "
+            "WHERE indexrelid = 'relay_job_due_idx'::regclass"
+        )
+    except DatabaseError:
+        pytest.skip("only a superuser may write the catalogue")
+
+    message = only("W010")
+
+    assert "relay_job_due_idx of relay_job is invalid" in message.msg
+    assert "REINDEX INDEX CONCURRENTLY relay_job_due_idx" in str(message.hint)
+
+
+def test_w010_names_autovacuum_that_is_off_for_the_jobs() -> None:
+    execute("ALTER TABLE relay_job SET (autovacuum_enabled = off)")
+
+    assert "autovacuum is off for relay_job" in only("W010").msg
+
+
+@pytest.mark.parametrize(
+    ("ahead", "text"), [(-3600, "3600.0 s ahead of"), (10, "10.0 s behind")]
+)
+def test_w010_names_clocks_that_differ(
+    monkeypatch: pytest.MonkeyPatch, ahead: float, text: str
+) -> None:
+    now = time.time
+    monkeypatch.setattr("relay.checks.database.time.time", lambda: now() + ahead)
+
+    assert text in only("W010").msg
+
+
+def test_w012_names_a_row_that_cannot_be_kept() -> None:
+    row = make_schedule()
+    Schedule.objects.filter(pk=row.pk).update(cron="61 * * * *", timezone="Mars/Base")
+
+    message = only("W012")
+
+    assert "'report' cannot be kept: cron: " in message.msg
+    assert "timezone: " in message.msg
+
+
+def test_w012_names_a_row_of_a_task_that_is_not_registered() -> None:
+    make_schedule(task="checks.gone")
+
+    assert "names the task 'checks.gone'" in only("W012").msg
+
+
+def test_w012_leaves_alone_what_is_disabled_or_owned_by_the_code() -> None:
+    make_schedule(name="off", task="checks.gone", enabled=False)
+    make_schedule(name="declared", task="checks.gone", source="code")
+
+    assert found("W012") == []
+
+
+def test_w003_names_a_row_whose_queue_nothing_knows() -> None:
+    make_schedule(queue="mial")
+
+    assert "the queue 'mial'" in only("W003").msg
+    Queue.objects.create(name="mial")
+    assert found("W003") == []
