@@ -36,11 +36,14 @@ def check_database(
     connection = connections[relay.database]
     if connection.vendor != "postgresql":
         return []  # E001 has said so
-    found = [*_check_server(connection)]
-    if not found:
-        found = [*_check_migrations(connection)]
-    if found:
-        return found
+    server = list(_check_server(connection))
+    if server:
+        return server
+    missing = _find_unapplied(connection)
+    if missing:
+        # migrate runs the database's checks before it does its work.
+        is_under_way = sys.argv[1:2] == ["migrate"]
+        return [] if is_under_way else [_unapplied(connection.alias, missing)]
     return [
         *_check_indexes(connection),
         *_check_autovacuum(connection),
@@ -60,22 +63,21 @@ def _check_server(connection: Any) -> Iterator[CheckMessage]:
         )
 
 
-def _check_migrations(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
+def _find_unapplied(connection: BaseDatabaseWrapper) -> list[str]:
     loader = MigrationLoader(connection)
-    missing = sorted(
+    return sorted(
         name
         for app, name in loader.graph.nodes
         if app == Job._meta.app_label and (app, name) not in loader.applied_migrations
     )
-    if missing:
-        found = warning(
-            "W010",
-            f"migrations of relay are not applied to {connection.alias!r}: "
-            f"{', '.join(missing)}",
-            "Run manage.py migrate.",
-        )
-        # migrate runs the database's checks before it does its work.
-        yield from () if sys.argv[1:2] == ["migrate"] else (found,)
+
+
+def _unapplied(alias: str, names: Sequence[str]) -> CheckMessage:
+    return warning(
+        "W010",
+        f"migrations of relay are not applied to {alias!r}: {', '.join(names)}",
+        "Run manage.py migrate.",
+    )
 
 
 def _check_indexes(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
