@@ -38,7 +38,8 @@ DEFINITION: Final = "concat_ws(E'\\n', cron, seconds::text, timezone)"
 # The clock is read with the row, so that what is due then is due for everybody.
 LOCK: Final = f"""
 SELECT id, name, task, args::text AS args, queue, priority, cron, seconds, timezone,
-    catch_up, catch_up_window_ms, next_due_at, clock_timestamp() AS now,
+    catch_up, catch_up_window_ms, next_due_at,
+    clock_timestamp() + %(ahead)s::interval AS now,
     planned IS NULL AS is_new,
     planned IS DISTINCT FROM {DEFINITION} AS is_changed
 FROM relay_schedule
@@ -119,12 +120,20 @@ class _Row:
     events: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
 
 
-def fire(connection: psycopg.Connection[Any], schedule_id: UUID) -> list[Wakeup]:
+def fire(
+    connection: psycopg.Connection[Any],
+    schedule_id: UUID,
+    *,
+    ahead: timedelta = timedelta(0),
+) -> list[Wakeup]:
     """Plan the schedule if it is new or changed, and enqueue what is due.
 
     Each occurrence has one row and one job however many schedulers run, as both are
     written with the next due instant in one transaction, under the row's lock. A
     schedule that is gone, disabled or locked is left alone.
+
+    Args:
+        ahead: how far from the database's clock the time is taken to be; for tests.
 
     Returns:
         what to tell workers, now that it is committed.
@@ -137,7 +146,7 @@ def fire(connection: psycopg.Connection[Any], schedule_id: UUID) -> list[Wakeup]
     """
     with connection.transaction():
         with connection.cursor(row_factory=class_row(_Row)) as cursor:
-            row = cursor.execute(LOCK, {"id": schedule_id}).fetchone()
+            row = cursor.execute(LOCK, {"id": schedule_id, "ahead": ahead}).fetchone()
         if row is None:
             return []
         spec = parse(row.cron, seconds=row.seconds, hash_id=str(row.id))

@@ -60,6 +60,13 @@ class Executor:
         self._worker_id = worker_id
         self._settings = get_settings()
 
+    def clean(self) -> None:
+        """Clean this thread's connections; called around each plain handler."""
+        clean_connections()
+
+    def note_error(self, error: BaseException) -> None:
+        """Take in what a handler raised, before it is judged; for those who watch."""
+
     def is_async(self, job: ClaimedJob) -> bool:
         """Tell whether the job's handler is a coroutine function."""
         task = _find(job)
@@ -80,7 +87,7 @@ class Executor:
         else:
             try:
                 self._enter(job)
-                clean_connections()
+                self.clean()
                 args, kwargs = decode_arguments(job.args)
                 value = task.function(*args, **kwargs)
             except BaseException as error:  # an edge: whatever a handler raises ends it
@@ -88,7 +95,7 @@ class Executor:
             else:
                 outcome = self._completed(job, task, value)
             finally:
-                clean_connections()
+                self.clean()
         self._log(job, outcome, begun_at)
         return outcome
 
@@ -158,6 +165,7 @@ class Executor:
     def _failed(
         self, job: ClaimedJob, task: Task[..., Any], error: BaseException
     ) -> Outcome:
+        self.note_error(error)
         settle = partial(
             Settled,
             id=job.id,
