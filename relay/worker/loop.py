@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import random
-import select
 import signal
 import socket
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 import psycopg
@@ -22,27 +21,23 @@ from relay.engine import lease
 from relay.engine.claim import ClaimedJob, Marks, QueueOrder, read_claimed, send_claim
 from relay.engine.connection import EngineConnection, connect
 from relay.engine.finish import (
-    Completed,
-    Outcome,
     Settled,
     is_bad_row,
     read_finished,
-    send_completed,
-    send_settled,
 )
 from relay.engine.wakeup import parse
+from relay.worker.bell import Bell
 from relay.worker.executor import Executor
-from relay.worker.pool import NOT_STARTED, Ended, Pool
+from relay.worker.hands import Hands
+from relay.worker.memory import resident_bytes
+from relay.worker.pace import UNKNOWN_SECONDS, Pace
+from relay.worker.pool import Ended, Pool
 from relay.worker.shared import SlotTable
 
 __all__ = ["CAPACITY", "Loop", "LoopOptions"]
 
 logger = logging.getLogger("relay.worker")
 
-# Jobs claimed beyond the free slots: what the slots run in this time, so that they
-# never wait for a round trip. Source: docs/explanation/claiming.md, "The buffer".
-BUFFER_SECONDS: Final = 0.05
-LARGEST_BUFFER: Final = 1_000
 # Attempts that may be in a child's hands at once; sizes its slot table.
 CAPACITY: Final = 4_096
 # Outcomes per statement: 100 and 1,000 take the same time for each.
@@ -66,10 +61,6 @@ ALONE_SECONDS: Final = 5.0
 FIRST_BACKOFF_SECONDS: Final = 0.05
 LONGEST_BACKOFF_SECONDS: Final = 2.0
 REPORT_SECONDS: Final = 60.0
-# A measured run time follows new ones by this part; a long one counts at once.
-_SMOOTHING: Final = 0.05
-# Before anything was measured a job is taken to be long: nothing is buffered.
-_UNKNOWN_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,27 +103,19 @@ class Loop:
         self._table = table
         self._control = control
         self._parent = parent
-        self._signal_reader, self._signal_writer = os.pipe()
-        os.set_blocking(self._signal_reader, False)
-        os.set_blocking(self._signal_writer, False)
-        self._is_asleep = False
+        self._bell = Bell()
         self._is_draining = False
         self._connection: EngineConnection | None = None
         self._order = QueueOrder(options.queues, strict=options.is_strict)
         self._marks = Marks()
         self._pool = Pool(
-            options.concurrency, Executor(worker_id), table, on_end=self._wake
+            options.concurrency, Executor(worker_id), table, on_end=self._bell.ring
         )
-        # Every job in this child's hands, from its claim to the answer to its finish.
-        self._held: dict[UUID, ClaimedJob] = {}
-        # Those whose finish was sent and its answer lost.
-        self._doubtful: set[UUID] = set()
-        self._unflushed: deque[Ended] = deque()
+        self._hands = Hands(worker_id, table)
         self._alone: deque[ClaimedJob] = deque()
         self._alone_since = 0.0
         self._is_alone_running = False
-        self._run_seconds: dict[str, float] = {}
-        self._short_ones = 0
+        self._pace = Pace()
         self._is_hinted = True
         self._must_compare = False
         self._poll_at = 0.0
@@ -144,7 +127,6 @@ class Loop:
         self._stuck_seconds = 0.0
         self._backoff_seconds = FIRST_BACKOFF_SECONDS
         self._reported_at = float("-inf")
-        self._settled = 0
 
     # --- signals and waiting ---------------------------------------------------------
 
@@ -152,23 +134,11 @@ class Loop:
         """Stop claiming, hand back what has not started, end when the rest is done."""
         self._is_draining = True
 
-    def _wake(self) -> None:
-        if self._is_asleep:
-            self._is_asleep = False
-            try:
-                os.write(self._signal_writer, b".")
-            except BlockingIOError:
-                return  # the pipe is full: it is awake
-
     def _wait(self, seconds: float) -> None:
-        self._is_asleep = True
+        self._bell.expect()
         if self._pool.has_ended:
             seconds = 0
-        readers: list[Any] = [self._signal_reader, self._control, self._parent]
-        ready, _, _ = select.select(readers, [], [], max(0.0, seconds))
-        self._is_asleep = False
-        if self._signal_reader in ready:
-            os.read(self._signal_reader, 4096)
+        ready = self._bell.wait([self._control, self._parent], seconds)
         if self._parent in ready:
             os._exit(1)  # the parent is gone: nobody would reap, restart or settle
         if self._control in ready:
@@ -194,13 +164,13 @@ class Loop:
         """
         signal.signal(signal.SIGTERM, self.drain)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.set_wakeup_fd(self._signal_writer, warn_on_full_buffer=False)
+        self._bell.ring_on_signals()
         self._control.setblocking(False)
         while not self._is_done():
             self._step()
 
     def _is_done(self) -> bool:
-        return self._is_draining and not self._held
+        return self._is_draining and not self._hands.held
 
     def _step(self) -> None:
         now = time.monotonic()
@@ -232,7 +202,7 @@ class Loop:
             return
         self._poke_at = now + POKE_SECONDS
         is_stuck = self._pool.poke()
-        is_slow = self._pool.is_waiting and self._expected_seconds() > BUFFER_SECONDS
+        is_slow = self._pool.is_waiting and self._pace.is_slow
         # Time in which nobody looked, as during a slow claim, proves little.
         seconds = min(now - self._poked_at, LONGEST_LOOK_SECONDS)
         self._poked_at = now
@@ -241,24 +211,13 @@ class Loop:
             self._stuck_seconds = 0.0
         elif self._stuck_seconds > STUCK_SECONDS:
             self._stuck_seconds = 0.0
-            for queue in self._run_seconds:
-                self._run_seconds[queue] = max(self._run_seconds[queue], STUCK_SECONDS)
+            self._pace.slow_down(STUCK_SECONDS)
             self._hand_back()
 
     def _collect(self) -> None:
         for end in self._pool.take():
-            self._measure(end)
-            self._unflushed.append(end)
-
-    def _measure(self, end: Ended) -> None:
-        queue = end.job.queue
-        known = self._run_seconds.get(queue, end.seconds)
-        if end.seconds > BUFFER_SECONDS:
-            known = max(known, end.seconds)
-            self._short_ones = 0
-        else:
-            self._short_ones += 1
-        self._run_seconds[queue] = known + (end.seconds - known) * _SMOOTHING
+            self._pace.measure(end)
+            self._hands.unflushed.append(end)
 
     def _exchange(self, now: float) -> bool:
         """Flush what has ended and claim what there is room for, in one round trip.
@@ -269,25 +228,17 @@ class Loop:
         room = self._room()
         is_due = room > 0 and (self._is_hinted or now >= self._poll_at)
         is_compare_due = self._must_compare or now >= self._compare_at
-        if not (self._unflushed or is_due or is_compare_due):
+        if not (self._hands.unflushed or is_due or is_compare_due):
             return False
         connection = self._connected()
         if is_compare_due:
             self._compare(connection)
             room = self._room()
-        batch = [
-            self._unflushed.popleft()
-            for _ in range(min(len(self._unflushed), FLUSH_LIMIT))
-        ]
+        batch = self._hands.take_batch(FLUSH_LIMIT)
         try:
-            claimed = self._flush_and_claim(
-                connection, batch, room if not self._is_draining else 0, now
-            )
+            claimed = self._flush_and_claim(connection, batch, room, now)
         except psycopg.Error:
-            # A part of it may be written and let go of by now.
-            left = [end for end in batch if end.job.id in self._held]
-            self._doubtful.update(end.job.id for end in left)
-            self._unflushed.extendleft(reversed(left))
+            self._hands.put_back(batch)
             raise
         # Only a write shows that the server takes writes.
         self._backoff_seconds = FIRST_BACKOFF_SECONDS
@@ -308,7 +259,7 @@ class Loop:
             spans = self._marks.spans(queues)
         try:
             with connection.block():
-                finishing = self._send_finish(connection, batch)
+                finishing = self._hands.send(connection, batch)
                 claiming = (
                     send_claim(connection, spans, limit=room, worker_id=self._worker_id)
                     if room
@@ -322,9 +273,9 @@ class Loop:
             # The claim must not take the finish with it, nor one row the others.
             if room and not is_bad_row(error):
                 self._put_off_claim(now, error)
-            self._flush(connection, batch)
+            self._hands.write(connection, batch)
             return []
-        self._settle(batch, finished)
+        self._hands.settle(batch, finished)
         if room:
             self._note_claim(claimed, room, now)
         return claimed
@@ -347,98 +298,6 @@ class Loop:
         idle = self._settings.poll_interval.total_seconds()
         self._poll_at = moment + (BUSY_POLL_SECONDS if claimed else idle)
 
-    def _send_finish(
-        self, connection: EngineConnection, batch: list[Ended]
-    ) -> list[Any]:
-        completed: list[Completed] = []
-        settled: list[Settled] = []
-        for end in batch:
-            outcome = self._current(end)
-            if isinstance(outcome, Completed):
-                completed.append(outcome)
-            else:
-                settled.append(outcome)
-        sent = send_completed(connection, completed, worker_id=self._worker_id)
-        return sent + send_settled(
-            connection,
-            settled,
-            worker_id=self._worker_id,
-            hand_back_limit=self._settings.unknown_task_limit,
-        )
-
-    def _current(self, end: Ended) -> Outcome:
-        """Return the outcome under the attempt that this child holds now.
-
-        A database that went back in time may have given the same job out again; the
-        run that was going on is then the one that counts.
-        """
-        held = self._held.get(end.job.id, end.job)
-        if held.attempt == end.outcome.attempt:
-            return end.outcome
-        return replace(end.outcome, attempt=held.attempt)
-
-    def _flush(self, connection: EngineConnection, batch: list[Ended]) -> None:
-        """Write what has ended; a row that PostgreSQL refuses stands alone and fails.
-
-        Raises:
-            psycopg.Error: the database is in trouble; what was not written is not
-                settled.
-        """
-        try:
-            with connection.block():
-                finishing = self._send_finish(connection, batch)
-            finished = read_finished(finishing)
-        except psycopg.Error as error:
-            if not is_bad_row(error):
-                raise
-            if len(batch) > 1:
-                middle = len(batch) // 2
-                self._flush(connection, batch[:middle])
-                self._flush(connection, batch[middle:])
-                return
-            self._fail_refused(connection, batch[0], error)
-            return
-        self._settle(batch, finished)
-
-    def _fail_refused(
-        self, connection: EngineConnection, end: Ended, error: psycopg.Error
-    ) -> None:
-        keep = self._settings.retention_failed
-        refused = Settled(
-            id=end.job.id,
-            attempt=end.outcome.attempt,
-            verb="fail",
-            is_charged=True,
-            keep_seconds=None if keep is None else keep.total_seconds(),
-            error_class=type(error).__name__,
-            error_message="PostgreSQL refused what the job returned or raised: "
-            f"{error.diag.message_primary}",
-        )
-        instead = end._replace(outcome=refused)
-        with connection.block():
-            finishing = self._send_finish(connection, [instead])
-        self._settle([end], read_finished(finishing))
-
-    def _settle(self, batch: list[Ended], finished: set[UUID]) -> None:
-        """Let go of what is written, and of what another worker has by now."""
-        for end in batch:
-            if end.entry != NOT_STARTED:
-                self._table.end(end.entry)
-            self._held.pop(end.job.id, None)
-            was_sent = end.job.id in self._doubtful
-            self._doubtful.discard(end.job.id)
-            if end.job.id not in finished and not was_sent:
-                logger.warning(
-                    "lease lost: the result was dropped",
-                    extra={
-                        "event": "job.lease_lost",
-                        "job_id": str(end.job.id),
-                        "task": end.job.task,
-                        "attempt": end.outcome.attempt,
-                    },
-                )
-        self._settled += len(batch)
-
     # --- handing out -----------------------------------------------------------------
 
     def _room(self) -> int:
@@ -446,26 +305,14 @@ class Loop:
         if self._is_draining or self._alone or self._is_alone_running:
             return 0
         slots = self._options.concurrency
-        seconds = self._expected_seconds()
-        # No more than have ended quickly in a row: the next may be of another kind.
-        buffer = min(
-            LARGEST_BUFFER,
-            self._short_ones,
-            int(slots * BUFFER_SECONDS / seconds) - slots,
-        )
-        in_hand = len(self._held) - len(self._unflushed)
-        room = slots + max(0, buffer) - in_hand
-        return max(0, min(room, CAPACITY - len(self._held)))
-
-    def _expected_seconds(self) -> float:
-        """Return the longest measured run time of the queues served."""
-        return max(1e-6, max(self._run_seconds.values(), default=_UNKNOWN_SECONDS))
+        room = slots + self._pace.buffer(slots) - self._hands.going_on
+        return max(0, min(room, CAPACITY - len(self._hands.held)))
 
     def _hand_out(self, claimed: Sequence[ClaimedJob]) -> None:
         together: list[ClaimedJob] = []
         for job in claimed:
-            is_held = job.id in self._held
-            self._held[job.id] = job
+            is_held = job.id in self._hands.held
+            self._hands.held[job.id] = job
             if is_held:
                 continue  # handed out again after the database went back: it runs on
             if job.crashes:
@@ -475,12 +322,11 @@ class Loop:
             else:
                 together.append(job)
         if together:
-            self._pool.submit(together, seconds_each=self._expected_seconds())
+            self._pool.submit(together, seconds_each=self._pace.expected_seconds)
 
     def _run_alone(self, now: float) -> None:
         """Run jobs with a crash on record while this child runs nothing else."""
-        in_hand = len(self._held) - len(self._unflushed) - len(self._alone)
-        if in_hand:
+        if self._hands.going_on > len(self._alone):
             if self._alone and now - self._alone_since > ALONE_SECONDS:
                 self._put_off_alone()
             elif self._alone:
@@ -488,14 +334,14 @@ class Loop:
             return
         self._is_alone_running = bool(self._alone)
         if self._alone:
-            self._pool.submit([self._alone.popleft()], seconds_each=_UNKNOWN_SECONDS)
+            self._pool.submit([self._alone.popleft()], seconds_each=UNKNOWN_SECONDS)
             self._alone_since = now
 
     def _put_off_alone(self) -> None:
         """Hand such jobs back for a while: the others here take too long."""
         while self._alone:
             job = self._alone.popleft()
-            self._end_unstarted(
+            self._hands.end_unstarted(
                 Settled(
                     id=job.id,
                     attempt=job.attempt,
@@ -504,9 +350,6 @@ class Loop:
                 ),
                 job,
             )
-
-    def _end_unstarted(self, outcome: Settled, job: ClaimedJob) -> None:
-        self._unflushed.append(Ended(job, outcome, NOT_STARTED, 0.0))
 
     # --- the drain -------------------------------------------------------------------
 
@@ -519,17 +362,17 @@ class Loop:
 
     def _release(self, jobs: Iterable[ClaimedJob]) -> None:
         for job in jobs:
-            self._end_unstarted(
+            self._hands.end_unstarted(
                 Settled(id=job.id, attempt=job.attempt, verb="release"), job
             )
 
     def _is_worn(self) -> bool:
         options = self._options
-        if options.max_jobs is not None and self._settled >= options.max_jobs:
+        if options.max_jobs is not None and self._hands.settled >= options.max_jobs:
             return True
         return (
             options.max_memory_bytes is not None
-            and _resident_bytes() > options.max_memory_bytes
+            and resident_bytes() > options.max_memory_bytes
         )
 
     # --- the connection --------------------------------------------------------------
@@ -579,16 +422,16 @@ class Loop:
         unknown = [
             (job_id, attempt)
             for job_id, attempt in rows.items()
-            if job_id not in self._held
+            if job_id not in self._hands.held
         ]
         if unknown:
             lease.release_held(
                 connection, self._worker_id, unknown, reason="claimed, answer lost"
             )
-        for job in [job for job in self._held.values() if job.id not in rows]:
+        for job in [job for job in self._hands.held.values() if job.id not in rows]:
             if self._pool.drop(job) or job in self._alone:
-                self._held.pop(job.id)
-        self._alone = deque(job for job in self._alone if job.id in self._held)
+                self._hands.held.pop(job.id)
+        self._alone = deque(job for job in self._alone if job.id in self._hands.held)
         self._must_compare = False
         self._compare_at = time.monotonic() + (self._settings.lease / 3).total_seconds()
         self._is_hinted = True
@@ -604,14 +447,3 @@ class Loop:
             until.append(self._alone_since + ALONE_SECONDS)
         longest = self._settings.poll_interval.total_seconds()
         return min(longest, max(0.0, min(until) - now))
-
-
-def _resident_bytes() -> int:
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        import resource
-
-        # Where there is no /proc the peak has to do; macOS counts it in bytes.
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import gc
 import logging
 import os
-import select
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +22,8 @@ from django.db import connections
 
 from relay.conf import get_settings
 from relay.ids import uuid7
+from relay.worker.bell import Bell
+from relay.worker.fork import fork
 from relay.worker.keeper import Keeper, KeeperOptions
 from relay.worker.loop import CAPACITY, Loop, LoopOptions
 from relay.worker.messages import Channel
@@ -51,8 +49,6 @@ STOP_SECONDS: Final = 4.5
 SHORT_LIFE_SECONDS: Final = 5.0
 FIRST_RESTART_SECONDS: Final = 0.1
 LONGEST_RESTART_SECONDS: Final = 10.0
-
-_PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclass(slots=True)
@@ -123,9 +119,7 @@ class Parent:
         near, self._far = _datagrams()
         self._channel = Channel(near)
         self._alive_reader, self._alive_writer = os.pipe()
-        self._signal_reader, self._signal_writer = os.pipe()
-        os.set_blocking(self._signal_reader, False)
-        os.set_blocking(self._signal_writer, False)
+        self._bell = Bell()
         self._unsettled: dict[UUID, dict[str, Any]] = {}
         self._signals = 0
         self._drain_by: float | None = None
@@ -160,7 +154,7 @@ class Parent:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._signal_writer, warn_on_full_buffer=False)
+        self._bell.ring_on_signals()
         # Nothing opened before the fork may be shared by two processes.
         connections.close_all()
         for connection in connections.all(initialized_only=True):
@@ -194,11 +188,7 @@ class Parent:
         self._channel.flush()
 
     def _sleep(self) -> None:
-        readers: list[Any] = [self._signal_reader, self._channel]
-        ready, _, _ = select.select(readers, [], [], LOOK_SECONDS)
-        if self._signal_reader in ready:
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._signal_reader, 4096)
+        self._bell.wait([self._channel], LOOK_SECONDS)
 
     def _is_over(self) -> bool:
         return self._drain_by is not None and not self._children()
@@ -336,7 +326,7 @@ class Parent:
 
     def _start_keeper(self) -> None:
         self._shared.keeper_ticked_at = time.monotonic()
-        pid = _fork(self._run_keeper)
+        pid = fork(self._run_keeper)
         self._keeper.process = _Process(pid, time.monotonic())
         # What an earlier keeper knew, once more: all of it may be repeated.
         self._channel.forget()
@@ -370,7 +360,7 @@ class Parent:
     def _start_child(self, index: int, place: _Place) -> None:
         worker_id = uuid7()
         self._shared.tables[index].reset(worker_id)
-        pid = _fork(lambda: self._run_child(index, worker_id))
+        pid = fork(lambda: self._run_child(index, worker_id))
         place.process = _Process(pid, time.monotonic(), worker_id)
         self._introduce(index, place.process)
 
@@ -442,56 +432,6 @@ def _datagrams() -> tuple[socket.socket, socket.socket]:
     for end in pair:
         end.setblocking(False)
     return pair
-
-
-def _fork(run: Callable[[], int]) -> int:
-    """Fork a process that runs this and ends with the code it returns.
-
-    It dies with its parent, has no Python exit handlers of the parent's, and starts
-    with the signals' default handlers: none can reach the parent's by mistake.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    parent = os.getpid()
-    signals = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        pid = os.fork()
-        if pid == 0:
-            _begin(parent, run)
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-    return pid
-
-
-def _begin(parent: int, run: Callable[[], int]) -> None:
-    code = 1
-    try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # Ctrl-C in a terminal reaches the whole group: the parent alone decides.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _die_with(parent)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
-        code = run()
-    except BaseException:  # an edge: the process ends here, whatever happened
-        logger.exception("worker process failed", extra={"event": "worker.failed"})
-    finally:
-        with contextlib.suppress(Exception):
-            logging.shutdown()
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
-
-
-def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies (Linux)."""
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)  # it died in between
 
 
 def _keep_connections() -> None:

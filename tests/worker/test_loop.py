@@ -17,6 +17,7 @@ from django.test import override_settings
 from relay.engine.claim import ClaimedJob, send_claim
 from relay.engine.connection import EngineConnection
 from relay.engine.finish import Completed, Outcome, Settled, send_completed
+from relay.worker import hands as hands_module
 from relay.worker import loop as loop_module
 from relay.worker.loop import Loop, LoopOptions
 from relay.worker.pool import Ended
@@ -69,13 +70,9 @@ class Child:
         for end in (self.control, self.keeper):
             end.close()
         loop = self.loop
-        for file in (
-            self.alive,
-            self.parent,
-            loop._signal_reader,
-            loop._signal_writer,
-        ):
+        for file in (self.alive, self.parent):
             os.close(file)
+        loop._bell.close()
         if loop._connection is not None:
             loop._connection.close()
 
@@ -103,7 +100,7 @@ def test_a_row_that_postgresql_refuses_fails_alone(
         child.end(
             jobs[job_id], completed(jobs[job_id], '"\\u0000"' if refused else "1")
         )
-    child.step_until(lambda: not child.loop._held)
+    child.step_until(lambda: not child.loop._hands.held)
 
     assert [rows.job_row(duty, job_id)["state"] for job_id in ids] == [
         "completed",
@@ -154,14 +151,14 @@ def test_a_flush_cut_off_half_way_lets_go_of_each_attempt_once(
             raise psycopg.OperationalError("cut off")
         return send_completed(connection, results, **more)
 
-    monkeypatch.setattr(loop_module, "send_completed", cut)
-    child.step_until(lambda: not child.loop._held)
+    monkeypatch.setattr(hands_module, "send_completed", cut)
+    child.step_until(lambda: not child.loop._hands.held)
 
     assert cuts
     child.assert_every_entry_is_free_once()
     assert rows.states(duty) == {"completed": 3, "failed": 1}
     assert "lease lost" not in caplog.text
-    assert not child.loop._doubtful
+    assert not child.loop._hands._doubtful
 
 
 def test_a_claim_that_fails_takes_no_finish_with_it(
@@ -182,7 +179,7 @@ def test_a_claim_that_fails_takes_no_finish_with_it(
     monkeypatch.setattr(loop_module, "send_claim", fail)
     child.end(job, completed(job))
     child.keeper.send(b"")
-    child.step_until(lambda: not child.loop._held)
+    child.step_until(lambda: not child.loop._hands.held)
     failing[0] = False
     rows.add_jobs(duty, 1)
     child.step_until(lambda: len(child.submitted) == 2)
@@ -200,7 +197,7 @@ def test_a_result_of_a_job_that_another_holds_is_dropped_and_said(
     before = rows.everything(duty)
 
     child.end(job, completed(job))
-    child.step_until(lambda: not child.loop._held)
+    child.step_until(lambda: not child.loop._hands.held)
 
     assert rows.everything(duty) == before
     assert "lease lost: the result was dropped" in caplog.text
@@ -217,7 +214,7 @@ def test_a_lost_lease_is_said_even_after_the_connection_was_once_lost(
     duty.execute("UPDATE relay_job SET attempt = attempt + 1")
 
     child.end(job, completed(job))
-    child.step_until(lambda: not child.loop._held)
+    child.step_until(lambda: not child.loop._hands.held)
 
     assert "lease lost: the result was dropped" in caplog.text
 
@@ -232,11 +229,11 @@ def test_jobs_are_not_handed_back_for_having_been_claimed_after_a_long_rest(
 
     for rest in (1, 2, 3):
         child.loop._poke(1_000_000.0 * rest)
-    assert not child.loop._unflushed
+    assert not child.loop._hands.unflushed
 
     for look in range(25):  # but so they are once they were seen waiting all along
         child.loop._poke(4_000_000.0 + look * 0.05)
-    assert len(child.loop._unflushed) == 3
+    assert len(child.loop._hands.unflushed) == 3
 
 
 def test_rows_that_the_child_does_not_know_are_released_and_gone_ones_dropped(
@@ -260,7 +257,7 @@ def test_rows_that_the_child_does_not_know_are_released_and_gone_ones_dropped(
 
     assert rows.job_row(duty, unknown)["state"] == "queued"
     assert rows.events(duty, unknown) == ["release"]
-    assert set(child.loop._held) == {ids[1]}
+    assert set(child.loop._hands.held) == {ids[1]}
 
 
 def test_what_waits_makes_room_for_a_job_that_must_run_alone(
@@ -272,10 +269,10 @@ def test_what_waits_makes_room_for_a_job_that_must_run_alone(
     (crashed,) = rows.hold(duty, child.worker_id, crashes=1)
 
     child.loop._hand_out([waiting._replace(id=crashed, crashes=1)])
-    child.step_until(lambda: waiting.id not in child.loop._held)
+    child.step_until(lambda: waiting.id not in child.loop._hands.held)
 
     assert rows.job_row(duty, waiting.id)["state"] == "queued"
-    assert running.id in child.loop._held
+    assert running.id in child.loop._hands.held
     assert [job.id for job in child.loop._alone] == [crashed]
 
 
@@ -326,7 +323,7 @@ def test_failures_of_every_kind_are_written_in_one_flush(
     settle(ids[1], "fail", is_charged=True, error_class="E")
     settle(ids[2], "hand_back", delay_seconds=60, error_class="UnknownTask")
     child.end(jobs[ids[3]], completed(jobs[ids[3]]))
-    child.step_until(lambda: not child.loop._held)
+    child.step_until(lambda: not child.loop._hands.held)
 
     states = [rows.job_row(duty, job_id)["state"] for job_id in ids]
     assert states == ["retrying", "failed", "retrying", "completed"]

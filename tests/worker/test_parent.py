@@ -51,13 +51,9 @@ class Watch:
                 end.close()
         parent._channel._end.close()
         parent._far.close()
-        for file in (
-            parent._alive_reader,
-            parent._alive_writer,
-            parent._signal_reader,
-            parent._signal_writer,
-        ):
+        for file in (parent._alive_reader, parent._alive_writer):
             os.close(file)
+        parent._bell.close()
 
 
 @pytest.fixture
@@ -126,7 +122,7 @@ def test_a_fork_that_fails_is_tried_again_later(
     def no_room(run: Any) -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(parent_module, "_fork", no_room)
+    monkeypatch.setattr(parent_module, "fork", no_room)
     watch.parent._start_missing()
     places = [watch.parent._keeper, *watch.parent._places]
     assert all(place.process is None for place in places)
@@ -135,7 +131,7 @@ def test_a_fork_that_fails_is_tried_again_later(
 
     sleeper = subprocess.Popen(["sleep", "60"])
     watch.sleepers.append(sleeper)
-    monkeypatch.setattr(parent_module, "_fork", lambda run: sleeper.pid)
+    monkeypatch.setattr(parent_module, "fork", lambda run: sleeper.pid)
     for place in places:
         place.start_at = 0
     watch.parent._start_missing()

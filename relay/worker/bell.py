@@ -1,0 +1,61 @@
+"""A wait on descriptors that signals and other threads can end."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Sequence
+from typing import Any, Final
+
+__all__ = ["Bell"]
+
+_CHUNK_BYTES: Final = 4_096
+
+
+class Bell:
+    """A pipe that a waiting thread reads and anybody rings."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._is_awaited = False
+
+    def ring_on_signals(self) -> None:
+        """Let every signal with a Python handler end the wait. Main thread only."""
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+
+    def ring(self) -> None:
+        """End the wait, if there is one. From any thread."""
+        if self._is_awaited:
+            self._is_awaited = False
+            try:
+                os.write(self._writer, b".")
+            except BlockingIOError:
+                return  # it is full: it rings
+
+    def expect(self) -> None:
+        """Say that a wait comes: from now on, changes ring."""
+        self._is_awaited = True
+
+    def wait(self, readers: Sequence[Any], seconds: float) -> list[Any]:
+        """Wait until one of these can be read, the bell rings, or the time is over.
+
+        Returns:
+            those that can be read.
+        """
+        ready, _, _ = select.select([self._reader, *readers], [], [], max(0.0, seconds))
+        self._is_awaited = False
+        if self._reader in ready:
+            ready.remove(self._reader)
+            try:
+                os.read(self._reader, _CHUNK_BYTES)
+            except BlockingIOError:
+                return ready
+        return ready
+
+    def close(self) -> None:
+        """Close both ends."""
+        os.close(self._reader)
+        os.close(self._writer)

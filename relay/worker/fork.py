@@ -1,0 +1,68 @@
+"""Fork a process of the worker's: it ends with its parent and shares no handlers."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["fork"]
+
+logger = logging.getLogger("relay.worker")
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def fork(run: Callable[[], int]) -> int:
+    """Fork a process that runs this and ends with the code it returns.
+
+    It dies with its parent, has no Python exit handlers of the parent's, and starts
+    with the signals' default handlers: none can reach the parent's by mistake.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent = os.getpid()
+    signals = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _begin(parent, run)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    return pid
+
+
+def _begin(parent: int, run: Callable[[], int]) -> None:
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # Ctrl-C in a terminal reaches the whole group: the parent alone decides.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _die_with(parent)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
+        code = run()
+    except BaseException:  # an edge: the process ends here, whatever happened
+        logger.exception("worker process failed", extra={"event": "worker.failed"})
+    finally:
+        with contextlib.suppress(Exception):
+            logging.shutdown()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies (Linux)."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)  # it died in between

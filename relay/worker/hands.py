@@ -1,0 +1,162 @@
+"""What is in a child's hands: each job from its claim to the answer to its finish."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from relay.conf import get_settings
+from relay.engine.claim import ClaimedJob
+from relay.engine.connection import EngineConnection
+from relay.engine.finish import (
+    Completed,
+    Outcome,
+    Settled,
+    is_bad_row,
+    read_finished,
+    send_completed,
+    send_settled,
+)
+from relay.worker.pool import NOT_STARTED, Ended
+from relay.worker.shared import SlotTable
+
+__all__ = ["Hands"]
+
+logger = logging.getLogger("relay.worker")
+
+
+class Hands:
+    """The jobs a child holds, and those among them whose end is to be written.
+
+    Attributes:
+        held: every job, by id.
+        unflushed: the attempts that have ended, in the order of their ends.
+        settled: how many jobs have been let go of.
+    """
+
+    def __init__(self, worker_id: UUID, table: SlotTable) -> None:
+        self._worker_id = worker_id
+        self._table = table
+        self._settings = get_settings()
+        self.held: dict[UUID, ClaimedJob] = {}
+        self.unflushed: deque[Ended] = deque()
+        self.settled = 0
+        # Those whose finish was sent and its answer lost.
+        self._doubtful: set[UUID] = set()
+
+    @property
+    def going_on(self) -> int:
+        """How many jobs have not ended yet."""
+        return len(self.held) - len(self.unflushed)
+
+    def end_unstarted(self, outcome: Settled, job: ClaimedJob) -> None:
+        """Let a job go that was claimed and did not start."""
+        self.unflushed.append(Ended(job, outcome, NOT_STARTED, 0.0))
+
+    def take_batch(self, limit: int) -> list[Ended]:
+        """Take what is to be written next; settle() or put_back() must follow."""
+        count = min(len(self.unflushed), limit)
+        return [self.unflushed.popleft() for _ in range(count)]
+
+    def put_back(self, batch: list[Ended]) -> None:
+        """Keep for the next flush what was not settled; its answer was lost."""
+        # A part of it may be written and let go of by now.
+        left = [end for end in batch if end.job.id in self.held]
+        self._doubtful.update(end.job.id for end in left)
+        self.unflushed.extendleft(reversed(left))
+
+    def send(self, connection: EngineConnection, batch: list[Ended]) -> list[Any]:
+        """Send the ends of a batch; finish.read_finished() takes the answers."""
+        completed: list[Completed] = []
+        settled: list[Settled] = []
+        for end in batch:
+            outcome = self._current(end)
+            if isinstance(outcome, Completed):
+                completed.append(outcome)
+            else:
+                settled.append(outcome)
+        sent = send_completed(connection, completed, worker_id=self._worker_id)
+        return sent + send_settled(
+            connection,
+            settled,
+            worker_id=self._worker_id,
+            hand_back_limit=self._settings.unknown_task_limit,
+        )
+
+    def _current(self, end: Ended) -> Outcome:
+        """Return the outcome under the attempt that this child holds now.
+
+        A database that went back in time may have given the same job out again; the
+        run that was going on is then the one that counts.
+        """
+        held = self.held.get(end.job.id, end.job)
+        if held.attempt == end.outcome.attempt:
+            return end.outcome
+        return replace(end.outcome, attempt=held.attempt)
+
+    def write(self, connection: EngineConnection, batch: list[Ended]) -> None:
+        """Write what has ended; a row that PostgreSQL refuses stands alone and fails.
+
+        Raises:
+            psycopg.Error: the database is in trouble; what was not written is not
+                settled.
+        """
+        try:
+            with connection.block():
+                finishing = self.send(connection, batch)
+            finished = read_finished(finishing)
+        except psycopg.Error as error:
+            if not is_bad_row(error):
+                raise
+            if len(batch) > 1:
+                middle = len(batch) // 2
+                self.write(connection, batch[:middle])
+                self.write(connection, batch[middle:])
+                return
+            self._fail_refused(connection, batch[0], error)
+            return
+        self.settle(batch, finished)
+
+    def _fail_refused(
+        self, connection: EngineConnection, end: Ended, error: psycopg.Error
+    ) -> None:
+        keep = self._settings.retention_failed
+        refused = Settled(
+            id=end.job.id,
+            attempt=end.outcome.attempt,
+            verb="fail",
+            is_charged=True,
+            keep_seconds=None if keep is None else keep.total_seconds(),
+            error_class=type(error).__name__,
+            error_message="PostgreSQL refused what the job returned or raised: "
+            f"{error.diag.message_primary}",
+        )
+        instead = end._replace(outcome=refused)
+        with connection.block():
+            finishing = self.send(connection, [instead])
+        self.settle([end], read_finished(finishing))
+
+    def settle(self, batch: list[Ended], finished: set[UUID]) -> None:
+        """Let go of what is written, and of what another worker has by now."""
+        for end in batch:
+            if end.entry != NOT_STARTED:
+                self._table.end(end.entry)
+            self.held.pop(end.job.id, None)
+            was_sent = end.job.id in self._doubtful
+            self._doubtful.discard(end.job.id)
+            if end.job.id not in finished and not was_sent:
+                logger.warning(
+                    "lease lost: the result was dropped",
+                    extra={
+                        "event": "job.lease_lost",
+                        "job_id": str(end.job.id),
+                        "task": end.job.task,
+                        "attempt": end.outcome.attempt,
+                    },
+                )
+        self.settled += len(batch)

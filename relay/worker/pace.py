@@ -1,0 +1,62 @@
+"""How long jobs run here, and so how many to claim beyond the free slots."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from relay.worker.pool import Ended
+
+__all__ = ["BUFFER_SECONDS", "UNKNOWN_SECONDS", "Pace"]
+
+# Jobs claimed beyond the free slots: what the slots run in this time, so that they
+# never wait for a round trip. Source: docs/explanation/claiming.md, "The buffer".
+BUFFER_SECONDS: Final = 0.05
+LARGEST_BUFFER: Final = 1_000
+# Before anything was measured a job is taken to be long: nothing is buffered.
+UNKNOWN_SECONDS: Final = 1.0
+# A measured run time follows new ones by this part; a long one counts at once.
+_SMOOTHING: Final = 0.05
+_SHORTEST_SECONDS: Final = 1e-6
+
+
+class Pace:
+    """The run time of jobs in one child, by queue, as it was measured lately."""
+
+    def __init__(self) -> None:
+        self._run_seconds: dict[str, float] = {}
+        self._short_ones = 0
+
+    def measure(self, end: Ended) -> None:
+        """Take in how long an attempt ran."""
+        queue = end.job.queue
+        known = self._run_seconds.get(queue, end.seconds)
+        if end.seconds > BUFFER_SECONDS:
+            known = max(known, end.seconds)
+            self._short_ones = 0
+        else:
+            self._short_ones += 1
+        self._run_seconds[queue] = known + (end.seconds - known) * _SMOOTHING
+
+    def slow_down(self, seconds: float) -> None:
+        """Take jobs to run this long at least, until others are measured."""
+        for queue, known in self._run_seconds.items():
+            self._run_seconds[queue] = max(known, seconds)
+
+    @property
+    def expected_seconds(self) -> float:
+        """How long the next job may run: the longest measured of all queues."""
+        longest = max(self._run_seconds.values(), default=UNKNOWN_SECONDS)
+        return max(_SHORTEST_SECONDS, longest)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether jobs run too long to be claimed ahead."""
+        return self.expected_seconds > BUFFER_SECONDS
+
+    def buffer(self, slots: int) -> int:
+        """Return how many jobs to hold beyond the slots.
+
+        No more than have ended quickly in a row: the next may be of another kind.
+        """
+        worth = int(slots * BUFFER_SECONDS / self.expected_seconds) - slots
+        return max(0, min(LARGEST_BUFFER, self._short_ones, worth))
