@@ -1,0 +1,104 @@
+"""What an enqueue does in a test: run the job, keep it, or as in production."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, Final, Literal, TypeVar, cast, get_args
+from unittest import mock
+
+from asgiref.sync import iscoroutinefunction
+
+from relay.engine import enqueue, wakeup
+from relay.engine.enqueue import NewJob
+from relay.testing.running import run_inline
+
+__all__ = ["Mode", "mode"]
+
+Mode = Literal["inline", "manual", "off"]
+
+CalledT = TypeVar("CalledT", bound=Callable[..., Any])
+
+# Those entered and not left, the innermost last; of the whole process, so that it
+# holds in the threads of a live server too.
+_entered: Final[list[Mode]] = []
+_patches = ExitStack()
+
+
+class mode:
+    """Say what an enqueue does, for a block or a decorated test; they may nest.
+
+    Each makes the row. inline runs the job at once, in the caller's transaction, if it
+    is ready, and raises what its handler raises, a Retry aside. manual leaves it to
+    drain() and run_job(), and sends no wake-up. off is as in production.
+    """
+
+    def __init__(self, name: Mode) -> None:
+        if name not in get_args(Mode):
+            raise ValueError(f"{name!r} is no mode: {', '.join(get_args(Mode))}")
+        self._name = name
+
+    def __enter__(self) -> None:
+        if not _entered:
+            _install()
+        _entered.append(self._name)
+
+    def __exit__(self, *_: object) -> None:
+        _entered.pop()
+        if not _entered:
+            _patches.close()
+
+    def __call__(self, called: CalledT) -> CalledT:
+        if isinstance(called, type):
+            raise TypeError(
+                f"mode({self._name!r}) on the class {called.__qualname__}: decorate "
+                "its tests, or use RelayTestMixin and its relay_mode"
+            )
+        if iscoroutinefunction(called):
+
+            @functools.wraps(called)
+            async def arun(*args: Any, **kwargs: Any) -> Any:
+                with mode(self._name):
+                    return await called(*args, **kwargs)
+
+            return cast("CalledT", arun)
+
+        @functools.wraps(called)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with mode(self._name):
+                return called(*args, **kwargs)
+
+        return cast("CalledT", run)
+
+
+def _install() -> None:
+    insert, insert_many = enqueue.insert, enqueue.insert_many
+    announce = wakeup.announce
+
+    def _insert(job: NewJob, *, using: str) -> Any:
+        done: Any = insert(job, using=using)
+        _after([job], using)
+        return done
+
+    def _insert_many(jobs: Sequence[NewJob], *, using: str) -> Any:
+        done: Any = insert_many(jobs, using=using)
+        _after(jobs, using)
+        return done
+
+    def _announce(*args: Any, **kwargs: Any) -> None:
+        if _entered[-1] == "off":
+            announce(*args, **kwargs)
+
+    for module, name, instead in (
+        (enqueue, "insert", _insert),
+        (enqueue, "insert_many", _insert_many),
+        (wakeup, "announce", _announce),
+    ):
+        _patches.enter_context(mock.patch.object(module, name, instead))
+
+
+def _after(jobs: Sequence[NewJob], alias: str) -> None:
+    if _entered[-1] == "inline":
+        for job in jobs:
+            run_inline(job.id, alias)
