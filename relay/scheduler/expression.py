@@ -25,6 +25,8 @@ __all__ = ["CronSpec", "parse"]
 # Longer than any expression a person writes; bounds the work of reading one.
 # Source: failure 146.
 LONGEST_EXPRESSION: Final = 256
+# In an error, so much of it is named.
+LONGEST_SHOWN: Final = 100
 
 ALIASES: Final = {
     "@hourly": "0 * * * *",
@@ -162,8 +164,19 @@ def parse(expression: str, *, seconds: bool = False, hash_id: str = "") -> CronS
             value of H depends on nothing else.
 
     Raises:
-        ScheduleError: with the reason; also if fewer than five dates ever match.
+        ScheduleError: names the expression and the reason; also if fewer than five
+            dates ever match.
     """
+    try:
+        return _read(expression, seconds=seconds, hash_id=hash_id)
+    except ScheduleError as error:
+        shown = expression.strip()
+        if len(shown) > LONGEST_SHOWN:
+            shown = f"{shown[:LONGEST_SHOWN]}…"
+        raise ScheduleError(f"{shown!r}: {error}") from error
+
+
+def _read(expression: str, *, seconds: bool, hash_id: str) -> CronSpec:
     text = _clean(expression)
     if text.startswith("@"):
         text = _resolve_alias(text, seconds=seconds)
@@ -205,12 +218,12 @@ def _clean(expression: str) -> str:
 
 def _resolve_alias(text: str, *, seconds: bool) -> str:
     if seconds:
-        raise ScheduleError(f"{text!r} stands for five fields: set seconds to False")
+        raise ScheduleError("it stands for five fields: set seconds to False")
     try:
         return ALIASES[text.lower()]
     except KeyError:
         raise ScheduleError(
-            f"{text!r} is not known: write five fields, or one of {', '.join(ALIASES)}"
+            f"it is not known: write five fields, or one of {', '.join(ALIASES)}"
         ) from None
 
 
@@ -399,6 +412,6 @@ def _check_dates(spec: CronSpec) -> None:
             dates.get_next(datetime)
     except CroniterError as error:
         raise ScheduleError(
-            f"{spec.expression!r} never comes: no date matches its day of month, month "
-            f"and day of week ({spec.dates})"
+            "it never comes: no date matches its day of month, month and day of week "
+            f"({spec.dates})"
         ) from error

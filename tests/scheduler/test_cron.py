@@ -431,6 +431,22 @@ def test_what_is_refused_says_why(expression: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("expression", "begins"),
+    [
+        ("a b c d e", "'a b c d e': "),
+        (" @every 5m ", "'@every 5m': "),
+        ("x" * 300, f"'{'x' * 100}…': "),
+    ],
+)
+def test_a_refusal_names_the_expression(expression: str, begins: str) -> None:
+    with pytest.raises(ScheduleError) as refused:
+        parse(expression)
+
+    assert str(refused.value).startswith(begins)
+    assert str(refused.value).count(expression.strip()[:100]) == 1
+
+
+@pytest.mark.parametrize(
     "zone", ["Europe/Berln", "", "localtime", "../etc/passwd", "x" * 300, "Zürich"]
 )
 def test_an_unknown_zone_is_refused(zone: str) -> None:
