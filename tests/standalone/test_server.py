@@ -210,9 +210,10 @@ def test_a_long_path_takes_a_short_private_socket_folder(root: Path) -> None:
     with renamed(root, "long" * 30) as long, EmbeddedPostgres(long) as running:
         socket_folder = Path(str(running.django_settings()["HOST"]))
         mode = stat.S_IMODE(socket_folder.stat().st_mode)
+        running.restart()
         answer = value(running, "SELECT 1")
-    socket_folder.rmdir()
 
+    assert not socket_folder.exists()
     assert len(str(socket_folder)) < 40
     assert mode == 0o700
     assert answer == 1

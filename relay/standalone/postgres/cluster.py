@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shlex
@@ -154,6 +155,12 @@ class Cluster:
                 )
             time.sleep(POLL_SECONDS)
         return True
+
+    def remove_socket_folder(self) -> None:
+        """Remove the short folder after a stop; one that is not empty stays."""
+        if self.socket_folder != self.root:
+            with contextlib.suppress(OSError):
+                self.socket_folder.rmdir()
 
     def trim_log(self) -> None:
         """Bound the log: keep its end beside it and begin anew.

@@ -270,7 +270,10 @@ class EmbeddedPostgres:
 
     def _stop(self, mode: StopMode) -> bool:
         self._cluster.trim_log()
-        return self._cluster.signal(signal.Signals[_STOP_SIGNALS[mode]])
+        was_running = self._cluster.signal(signal.Signals[_STOP_SIGNALS[mode]])
+        if was_running:
+            self._cluster.remove_socket_folder()
+        return was_running
 
 
 def database_settings(root: Path | str, name: str = "postgres") -> dict[str, Any]:
