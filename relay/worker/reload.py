@@ -45,6 +45,8 @@ def run_with_reload() -> int:
     """Run this command again without --reload, and anew at each change of the code.
 
     A worker that ended by itself, as after a syntax error, starts at the next change.
+    Only an error that is there at the start ends the command: Django imports the
+    project before it calls this.
 
     Returns:
         the exit code: 0 after a signal.
