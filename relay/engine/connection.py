@@ -98,10 +98,21 @@ class EngineConnection(psycopg.Connection[TupleRow]):
     @contextmanager
     def block(self) -> Iterator[None]:
         """Send the statements inside as one implicit transaction, in one round trip."""
-        with self.pipeline():
-            if self.block_settings:
-                _configure(self, self.block_settings, is_local=True)
-            yield
+        failure: Exception | None = None
+        try:
+            with self.pipeline():
+                # Past the pipeline's end: of a lost connection leaving it fails as
+                # well, which psycopg would log as one more trouble.
+                try:
+                    if self.block_settings:
+                        _configure(self, self.block_settings, is_local=True)
+                    yield
+                except Exception as error:
+                    failure = error
+        except psycopg.Error as error:
+            failure = failure or error
+        if failure is not None:
+            raise failure
 
 
 def connect(alias: str, *, role: Role, name: str) -> EngineConnection:

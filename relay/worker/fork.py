@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["fork"]
+__all__ = ["end_of", "fork"]
 
 logger = logging.getLogger("relay.worker")
 
@@ -36,6 +36,17 @@ def fork(run: Callable[[], int]) -> int:
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     return pid
+
+
+def end_of(code: int) -> str:
+    """Return in words how a process ended, from its exit code."""
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        return f"the worker process died of {name}"
+    return f"the worker process ended with code {code}"
 
 
 def _begin(parent: int, run: Callable[[], int]) -> None:

@@ -28,7 +28,7 @@ from relay.worker.duties import Duty, Promote, Prune, Reap, wake
 from relay.worker.messages import Channel
 from relay.worker.shared import SharedState
 
-__all__ = ["Keeper", "KeeperOptions"]
+__all__ = ["GAVE_UP", "Keeper", "KeeperOptions"]
 
 logger = logging.getLogger("relay.worker")
 
@@ -40,6 +40,8 @@ LONGEST_DUTY_BACKOFF_SECONDS: Final = 60.0
 REPORT_SECONDS: Final = 60.0
 # How long the keeper goes on trying to hand jobs back once everybody else is gone.
 STOP_SECONDS: Final = 4.0
+# Exit code: jobs were left to their leases. No other end of a process has it.
+GAVE_UP: Final = 3
 # A wake-up datagram stays well below every system's limit.
 _LARGEST_WAKEUP_BYTES: Final = 32_000
 
@@ -131,7 +133,7 @@ class Keeper:
     def run(self) -> int:
         """Run until the parent says stop; return the exit code.
 
-        1 says that jobs were left to their leases because the database was away.
+        GAVE_UP says that jobs were left to their leases: the database was away.
         """
         while True:
             self._work()
@@ -139,7 +141,7 @@ class Keeper:
                 if not self._dead:
                     return 0
                 if time.monotonic() > self._stop_by:
-                    return 1
+                    return GAVE_UP
             self._wait()
 
     def _work(self) -> None:

@@ -23,8 +23,8 @@ from django.db import connections
 from relay.conf import get_settings
 from relay.ids import uuid7
 from relay.worker.bell import Bell
-from relay.worker.fork import fork
-from relay.worker.keeper import Keeper, KeeperOptions
+from relay.worker.fork import end_of, fork
+from relay.worker.keeper import GAVE_UP, Keeper, KeeperOptions
 from relay.worker.loop import CAPACITY, Loop, LoopOptions
 from relay.worker.messages import Channel
 from relay.worker.shared import SharedState
@@ -124,6 +124,7 @@ class Parent:
         self._signals = 0
         self._drain_by: float | None = None
         self._is_stopping = False
+        self._has_given_up = False
         self._keeper_options = KeeperOptions(
             name=name or f"{socket.gethostname()}-{os.getpid()}",
             supervisor=uuid7(),
@@ -212,7 +213,8 @@ class Parent:
     def _note_end(self, pid: int, code: int) -> None:
         if self._keeper.process is not None and self._keeper.process.pid == pid:
             self._keeper.ended(was_clean=False)
-            if self._drain_by is None or code != 0:
+            self._has_given_up = code == GAVE_UP
+            if self._drain_by is None or code not in (0, GAVE_UP):
                 logger.error(
                     "keeper died", extra={"event": "worker.keeper_died", "code": code}
                 )
@@ -225,7 +227,7 @@ class Parent:
 
     def _note_child_end(self, index: int, process: _Process, code: int) -> None:
         """Tell the keeper whose jobs to settle, before the table is used again."""
-        reason = process.killed_for or _describe(code)
+        reason = process.killed_for or end_of(code)
         table = self._shared.tables[index]
         started = [(str(job_id), attempt) for job_id, attempt in table.started()]
         message: dict[str, Any] = {
@@ -401,11 +403,19 @@ class Parent:
         while time.monotonic() < deadline:
             self._reap()
             self._read_keeper()
+            if self._has_given_up:
+                break
             if self._keeper.process is None and not self._unsettled:
                 break
             self._start_missing()
             self._channel.flush()
             self._sleep()
+        if self._unsettled:
+            logger.warning(
+                "the database could not be told that this worker ended: its jobs come "
+                "back when their leases run out",
+                extra={"event": "worker.untold", "children": len(self._unsettled)},
+            )
         logger.info("stopped", extra={"event": "worker.stopped"})
         return 0 if not self._unsettled else 1
 
@@ -415,16 +425,6 @@ class Parent:
                 os.kill(place.process.pid, signal.SIGKILL)
                 os.waitpid(place.process.pid, 0)
                 place.process = None
-
-
-def _describe(code: int) -> str:
-    if code < 0:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = f"signal {-code}"
-        return f"the worker process died of {name}"
-    return f"the worker process ended with code {code}"
 
 
 def _datagrams() -> tuple[socket.socket, socket.socket]:

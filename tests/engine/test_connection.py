@@ -143,6 +143,24 @@ def test_block_is_undone_as_a_whole(duty: EngineConnection) -> None:
     assert states(duty) == {}
 
 
+def test_block_on_a_lost_connection_raises_once_and_logs_nothing(
+    duty: EngineConnection, hot: EngineConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(psycopg.OperationalError):
+        _lose_within_a_block(hot, duty)
+    with pytest.raises(psycopg.OperationalError), hot.block():
+        pytest.fail("a block was entered on a lost connection")
+
+    assert caplog.records == []
+
+
+def _lose_within_a_block(lost: EngineConnection, other: EngineConnection) -> None:
+    with lost.block():
+        lost.execute("SELECT 1")
+        other.execute("SELECT pg_terminate_backend(%s)", (lost.info.backend_pid,))
+        lost.execute("SELECT 1").fetchone()
+
+
 def _insert_and_divide(session: EngineConnection) -> None:
     with session.block():
         add_jobs_blindly(session)

@@ -209,6 +209,26 @@ def test_failure_117_a_worker_ends_while_the_server_stands_still(
     assert private.job(job)["state"] == "running"  # left to its lease
 
 
+def test_one_signal_while_the_database_is_down_says_once_what_becomes_of_the_jobs(
+    server: EmbeddedPostgres, private: Database, private_workers: Workers
+) -> None:
+    worker = private_workers.start("-c", "1", "--grace", "1", LEASE=30)
+    job = private.enqueue_one("nap", 60)
+    private.wait_for_start(job)
+    server.stop("immediate")
+    until(lambda: spell_is_seen(worker))
+
+    worker.send(signal.SIGINT)
+    code = worker.wait()
+
+    said = worker.text()
+    assert code == 1
+    assert said.count("the database could not be told that this worker ended") == 1
+    assert "keeper died" not in said
+    assert "error ignored" not in said
+    assert "Traceback" not in said
+
+
 @contextmanager
 def stopped(server: EmbeddedPostgres) -> Iterator[None]:
     """Stop every process of a server; none is ended."""
