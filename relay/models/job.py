@@ -112,6 +112,11 @@ class Job(models.Model):
                     | models.Q(deadline_at__range=(_FIRST, _LAST))
                 ),
             ),
+            models.UniqueConstraint(
+                name="relay_job_unique_idx",
+                fields=["unique_key"],
+                condition=models.Q(unique_key__isnull=False),
+            ),
         ]
         indexes: ClassVar[list[models.Index]] = [
             models.Index(
