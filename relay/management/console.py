@@ -5,17 +5,35 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
 from psycopg import errors
 
+from relay.conf import get_settings
 from relay.engine.connection import is_outage
+from relay.exceptions import SettingsError
 
-__all__ = ["ExtraFormatter", "check_vendor", "explained", "show_logs"]
+__all__ = ["ExtraFormatter", "RelayCommand", "check_vendor", "explained", "show_logs"]
 
 _ALWAYS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+class RelayCommand(BaseCommand):
+    """A command that reads settings.RELAY."""
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Run the command, unless settings.RELAY cannot be used.
+
+        Raises:
+            CommandError: it cannot; in one line, before the system checks tell more.
+        """
+        try:
+            get_settings()
+        except SettingsError as error:
+            raise CommandError(str(error)) from error
+        return super().execute(*args, **options)
 
 
 class ExtraFormatter(logging.Formatter):

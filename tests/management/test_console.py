@@ -19,9 +19,8 @@ import sys
 from django.conf import settings
 settings.configure(
     INSTALLED_APPS=["relay"],
-    RELAY={"DATABASE": "default"},
     DATABASES={"default": {"ENGINE": "django.db.backends." + sys.argv[1], "NAME": "x"}},
-    **eval(sys.argv[2]),
+    **{"RELAY": {"DATABASE": "default"}, **eval(sys.argv[2])},
 )
 import django
 django.setup()
@@ -58,6 +57,50 @@ def test_another_database_is_refused_where_the_checks_are_skipped(
     )
 
     assert "DATABASES['default'] is sqlite: relay needs PostgreSQL" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("relay_worker",),
+        ("relay_worker", "--reload"),
+        ("relay_scheduler",),
+        ("relay_scheduler", "--sync"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("relay", "remedy"),
+    [
+        ({"LEASE": 5}, "RELAY['LEASE'] is 5: give a timedelta"),
+        ({"LEESE": 5}, "RELAY has an unknown key 'LEESE': did you mean 'LEASE'?"),
+    ],
+)
+def test_a_mistake_in_the_settings_is_one_line_with_the_remedy(
+    line: tuple[str, ...], relay: dict[str, Any], remedy: str
+) -> None:
+    said = run(
+        "from django.core.management import ManagementUtility\n"
+        "try:\n"
+        f"    ManagementUtility(['manage.py', *{line!r}]).execute()\n"
+        "except SystemExit as end:\n"
+        "    print('code', end.code)\n",
+        RELAY=relay,
+    )
+
+    assert f"CommandError: {remedy}" in said
+    assert len(said.splitlines()) == 2
+    assert "code 1" in said
+
+
+def test_help_is_given_whatever_the_settings_hold() -> None:
+    said = run(
+        "from django.core.management import ManagementUtility\n"
+        "ManagementUtility(['manage.py', 'relay_worker', '--help']).execute()\n",
+        RELAY={"LEASE": 5},
+    )
+
+    assert "--concurrency" in said
     assert "Traceback" not in said
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
 from relay.conf import get_settings
-from relay.management.console import check_vendor, explained, show_logs
+from relay.management.console import RelayCommand, check_vendor, explained, show_logs
 from relay.scheduler.process import StopSignal, run
 from relay.scheduler.registry import sync_declared
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     help = (
         "Fire schedules until SIGTERM or SIGINT. Any number of schedulers may run: "
         "each occurrence becomes one job."

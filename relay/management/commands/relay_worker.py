@@ -11,12 +11,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError, connections
 
 from relay.conf import check_queue_name, get_settings
 from relay.engine.connection import is_outage
-from relay.management.console import check_vendor, explained, show_logs
+from relay.management.console import RelayCommand, check_vendor, explained, show_logs
 from relay.models import Queue
 from relay.retry import Backoff
 from relay.tasks import known_queues
@@ -37,13 +37,12 @@ WAIT_FOR_DATABASE: Final = Backoff(
 REPORT_SECONDS: Final = 60.0
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """Arguments and wiring; relay.worker has the logic."""
 
     help = "Run jobs. SIGTERM drains; a second signal stops at once."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        relay = get_settings()
         parser.add_argument(
             "-q",
             "--queues",
@@ -61,8 +60,7 @@ class Command(BaseCommand):
             "-c",
             "--concurrency",
             type=_positive,
-            default=relay.concurrency,
-            help="jobs that each child runs at once (default: %(default)s)",
+            help="jobs that each child runs at once (default: RELAY['CONCURRENCY'])",
         )
         parser.add_argument(
             "--processes",
@@ -73,10 +71,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--grace",
             type=_seconds,
-            default=relay.grace,
             metavar="SECONDS",
             help="how long running jobs may go on after SIGTERM "
-            f"(default: {relay.grace.total_seconds():g})",
+            "(default: RELAY['GRACE'])",
         )
         parser.add_argument("--name", help="label of this worker (default: host-pid)")
         parser.add_argument(
@@ -102,7 +99,11 @@ class Command(BaseCommand):
             from relay.worker.reload import run_with_reload  # only development needs it
 
             sys.exit(run_with_reload())
-        alias = get_settings().database
+        relay = get_settings()
+        for name in ("concurrency", "grace"):
+            if options[name] is None:
+                options[name] = getattr(relay, name)
+        alias = relay.database
         check_vendor(alias)
         show_logs(options["verbosity"])
         with explained(alias):
