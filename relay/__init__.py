@@ -6,6 +6,7 @@ from relay.context import CurrentJob, current_job
 from relay.exceptions import (
     ArgumentError,
     DecodeError,
+    DuplicateJob,
     EncodeError,
     JobNotFound,
     RelayError,
@@ -33,12 +34,14 @@ from relay.tasks import (
     enqueue_many,
     task,
 )
+from relay.unique import Unique
 
 __all__ = [
     "ArgumentError",
     "Backoff",
     "CurrentJob",
     "DecodeError",
+    "DuplicateJob",
     "EncodeError",
     "JobHandle",
     "JobNotFound",
@@ -53,6 +56,7 @@ __all__ = [
     "Task",
     "TaskFailed",
     "TaskNameConflict",
+    "Unique",
     "UnknownQueue",
     "UnknownTask",
     "WaitRefused",

@@ -10,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 __all__ = [
     "ArgumentError",
     "DecodeError",
+    "DuplicateJob",
     "EncodeError",
     "JobNotFound",
     "LeaseLost",
@@ -72,6 +73,23 @@ class UnknownTask(RelayError, LookupError):
 
 class UnknownQueue(RelayError, LookupError):
     """No settings, task or row names this queue."""
+
+
+class DuplicateJob(RelayError):
+    """Another job holds the unique key, and the enqueue asked to be told so.
+
+    Attributes:
+        job_id: the job that holds the key.
+        task: its task's name.
+    """
+
+    def __init__(self, job_id: UUID, task: str) -> None:
+        super().__init__(
+            f"job {job_id} of {task} holds the same unique key: use that job, or "
+            "enqueue with another on_conflict"
+        )
+        self.job_id = job_id
+        self.task = task
 
 
 class JobNotFound(RelayError, LookupError):

@@ -51,14 +51,24 @@ class JobHandle(Generic[R_co]):
         id: the job's id.
         task: its task's name.
         using: the alias of its database.
+        is_duplicate: whether the job was there already, and holds the unique key that
+            was asked for.
     """
 
-    __slots__ = ("id", "task", "using")
+    __slots__ = ("id", "is_duplicate", "task", "using")
 
-    def __init__(self, id: UUID, task: str, *, using: str = "default") -> None:
+    def __init__(
+        self,
+        id: UUID,
+        task: str,
+        *,
+        using: str = "default",
+        is_duplicate: bool = False,
+    ) -> None:
         self.id = id
         self.task = task
         self.using = using
+        self.is_duplicate = is_duplicate
 
     def __repr__(self) -> str:
         return f"<JobHandle {self.task} {self.id}>"

@@ -15,6 +15,7 @@ from uuid import UUID
 from relay.conf import MOST, check_queue_name
 from relay.exceptions import ArgumentError
 from relay.retry import Backoff
+from relay.unique import Unique
 
 __all__ = [
     "DEFAULT",
@@ -55,6 +56,7 @@ class TaskOptions(TypedDict, total=False):
         max_retries: attempts that may raise, less the first; 0 runs a job once.
         backoff: when a job that raised runs again.
         retention: how long completed jobs are kept; None for ever, 0 not at all.
+        unique: what makes a job a duplicate of another, and what then.
     """
 
     name: str
@@ -63,6 +65,7 @@ class TaskOptions(TypedDict, total=False):
     max_retries: int
     backoff: Backoff
     retention: timedelta | None
+    unique: Unique | None
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -73,6 +76,7 @@ class EnqueueOptions(TypedDict, total=False):
         run_in: the same as a delay from now; a negative one means now.
         queue, priority, max_retries: instead of the task's.
         id: the job's id; enqueueing it again while the job is there does nothing.
+        unique: instead of the task's; None takes no key.
     """
 
     run_at: datetime | None
@@ -81,6 +85,7 @@ class EnqueueOptions(TypedDict, total=False):
     priority: int
     max_retries: int
     id: UUID
+    unique: Unique | None
 
 
 def _check_number(name: str, value: object, allowed: range) -> None:
@@ -137,6 +142,11 @@ def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
         _check_number("priority", options["priority"], PRIORITIES)
     if "max_retries" in options:
         _check_number("max_retries", options["max_retries"], MAX_RETRIES)
+    unique = options.get("unique")
+    if unique is not None and not isinstance(unique, Unique):
+        raise ArgumentError(
+            f"unique={unique!r}: give a relay.Unique, such as Unique(), or None"
+        )
 
 
 _TASK_OPTIONS: Final = frozenset(TaskOptions.__annotations__)

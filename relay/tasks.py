@@ -40,6 +40,7 @@ from relay.options import (
     check_task_options,
 )
 from relay.retry import Backoff
+from relay.unique import Unique, UniqueKey
 
 __all__ = [
     "DEFAULT",
@@ -79,6 +80,7 @@ class Task(Generic[P, R]):
         is_async: whether function is a coroutine function.
         max_retries, backoff: None takes the settings'.
         retention: of completed jobs; DEFAULT takes the settings', None keeps them.
+        unique: what makes its jobs duplicates; None takes no key.
     """
 
     def __init__(
@@ -95,7 +97,10 @@ class Task(Generic[P, R]):
         self.max_retries: int | None = options.get("max_retries")
         self.backoff: Backoff | None = options.get("backoff")
         self.retention: timedelta | Default | None = options.get("retention", DEFAULT)
+        self.unique: Unique | None = options.get("unique")
         self.signature = signature(function)
+        if self.unique is not None:
+            self.unique.check(self.name, self.signature)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return cast("R", self.function(*args, **kwargs))
@@ -126,6 +131,7 @@ class Task(Generic[P, R]):
         Raises:
             ArgumentError: the arguments do not fit the task's signature.
             EncodeError: an argument cannot be carried; its path is named.
+            DuplicateJob: another job holds the task's unique key, which says "raise".
 
         Transaction: joins the caller's on the alias RELAY["DATABASE"].
         """
@@ -311,6 +317,7 @@ class JobRequest(Generic[R_co]):
     run_at: datetime | None = None
     run_in: timedelta | None = None
     id: UUID | None = None
+    unique: UniqueKey | None = None
 
     def new_job(self) -> engine.NewJob:
         """Return what the engine inserts, with a new id unless one was given."""
@@ -323,6 +330,7 @@ class JobRequest(Generic[R_co]):
             run_at=self.run_at,
             run_in=self.run_in,
             max_retries=self.max_retries,
+            unique=self.unique,
         )
 
 
@@ -337,6 +345,7 @@ def _request(
     except TypeError as error:
         raise ArgumentError(f"{made.name}{made.signature}: {error}") from None
     max_retries = options.get("max_retries", made.max_retries)
+    unique: Unique | None = options.get("unique", made.unique)
     return JobRequest(
         task=made.name,
         args=codec.encode_arguments(args, kwargs),
@@ -348,6 +357,11 @@ def _request(
         run_at=options.get("run_at"),
         run_in=options.get("run_in"),
         id=options.get("id"),
+        unique=(
+            None
+            if unique is None
+            else unique.resolve(made.name, made.signature, args, kwargs)
+        ),
     )
 
 
@@ -362,8 +376,10 @@ def _request_by_name(
     made = _tasks.get(name) if isinstance(name, str) else None
     if made is not None:
         return _request(made, args, keywords, options)
+    task_name = check_task_name(name)
+    unique: Unique | None = options.get("unique")
     return JobRequest(
-        task=check_task_name(name),
+        task=task_name,
         args=codec.encode_arguments(args, keywords),
         queue=options.get("queue", DEFAULT_QUEUE),
         priority=options.get("priority", 0),
@@ -371,13 +387,23 @@ def _request_by_name(
         run_at=options.get("run_at"),
         run_in=options.get("run_in"),
         id=options.get("id"),
+        unique=(
+            None if unique is None else unique.resolve(task_name, None, args, keywords)
+        ),
     )
 
 
 def _insert(request: JobRequest[R]) -> JobHandle[R]:
     job, using = request.new_job(), get_settings().database
-    engine.insert(job, using=using)
-    return JobHandle(job.id, job.task, using=using)
+    return _handle(job, engine.insert(job, using=using), using)
+
+
+def _handle(
+    job: engine.NewJob, holder: engine.KeyHolder | None, using: str
+) -> JobHandle[Any]:
+    if holder is None:
+        return JobHandle(job.id, job.task, using=using)
+    return JobHandle(holder.id, holder.task, using=using, is_duplicate=True)
 
 
 # Django's connections belong to threads: thread_sensitive keeps async code on the one
@@ -400,6 +426,7 @@ def enqueue(
     Raises:
         ArgumentError: an option, or an argument, cannot be taken.
         EncodeError: an argument cannot be carried; its path is named.
+        DuplicateJob: another job holds the unique key, and unique= says "raise".
 
     Transaction: joins the caller's on the alias RELAY["DATABASE"].
     """
@@ -420,14 +447,19 @@ async def aenqueue(
 def enqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:
     """Enqueue all jobs at once, of any tasks, or none; their handles in order.
 
+    A handle whose is_duplicate is true is that of the job which holds the unique key,
+    be it an earlier one of these.
+
     Raises:
-        django.db.IntegrityError: a job with an id given by using(id=...) is there.
+        django.db.IntegrityError: a job without a unique key has an id, given by
+            using(id=...), that is there already.
+        DuplicateJob: a unique key is held, and its rule says "raise"; none is enqueued.
 
     Transaction: joins the caller's on the alias RELAY["DATABASE"].
     """
     jobs, using = [_new_job(request) for request in requests], get_settings().database
-    engine.insert_many(jobs, using=using)
-    return [JobHandle(job.id, job.task, using=using) for job in jobs]
+    holders = engine.insert_many(jobs, using=using)
+    return [_handle(job, holders.get(place), using) for place, job in enumerate(jobs)]
 
 
 def _new_job(request: object) -> engine.NewJob:

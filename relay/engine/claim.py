@@ -20,7 +20,8 @@ START: Final = -1
 # Index: relay_job_ready_idx. MATERIALIZED keeps LIMIT exact. NO KEY: a child row's
 # foreign key must not hide its job. States are literals: a parameter loses the partial
 # index under a generic plan. RETURNING has no order: sort in Python. The paused queues
-# are looked up once per statement (relay_queue_paused_idx, nearly always empty).
+# are looked up once per statement (relay_queue_paused_idx, nearly always empty). A
+# unique key that is held until the job starts goes here.
 CLAIM: Final = """
 WITH picked AS MATERIALIZED (
     SELECT ready.id
@@ -44,7 +45,9 @@ WITH picked AS MATERIALIZED (
 )
 UPDATE relay_job AS job
 SET state = 'running', attempt = attempt + 1, worker_id = %(worker_id)s,
-    started_at = clock_timestamp()
+    started_at = clock_timestamp(),
+    unique_key = CASE WHEN job.unique_scope LIKE 'started:%%' THEN NULL
+                 ELSE job.unique_key END
 FROM picked WHERE job.id = picked.id
   AND EXISTS (
     SELECT FROM relay_worker

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import connections, transaction
+import psycopg
+from django.db import IntegrityError, connections, transaction
 
 from relay.conf import LONGEST, check_queue_name, get_settings
 from relay.engine import wakeup
@@ -56,7 +57,11 @@ CANCEL: Final = (
     + """changed AS (
     UPDATE relay_job AS job
     SET state = 'cancelled', worker_id = NULL, finished_at = clock_timestamp(),
-        expires_at = clock_timestamp() + %(keep)s::interval
+        expires_at = CASE WHEN job.unique_until > clock_timestamp() + %(keep)s::interval
+                     THEN job.unique_until
+                     ELSE clock_timestamp() + %(keep)s::interval END,
+        unique_key = CASE WHEN job.unique_until > clock_timestamp()
+                     THEN job.unique_key END
     FROM locked
     WHERE job.id = locked.id
       AND locked.state IN ('blocked', 'scheduled', 'queued', 'retrying')
@@ -65,6 +70,7 @@ CANCEL: Final = (
     + _NOTED
 )
 
+# The unique key that went with the end is taken again, unless it went with the start.
 RETRY: Final = (
     _LOCKED  # noqa: S608 - constants only
     + """numbered AS MATERIALIZED (
@@ -76,7 +82,11 @@ RETRY: Final = (
     UPDATE relay_job AS job
     SET state = 'queued', ready_seq = numbered.ready_seq, run_at = clock_timestamp(),
         failures = 0, crashes = 0, losses = 0, worker_id = NULL, started_at = NULL,
-        finished_at = NULL, expires_at = NULL, cancel_requested_at = NULL
+        finished_at = NULL, expires_at = NULL, cancel_requested_at = NULL,
+        unique_key = CASE
+            WHEN job.unique_key IS NOT NULL THEN job.unique_key
+            WHEN job.unique_scope LIKE 'started:%%' AND job.attempt > 0 THEN NULL
+            ELSE decode(split_part(job.unique_scope, ':', 2), 'hex') END
     FROM numbered
     WHERE job.id = numbered.id
     RETURNING job.id, job.attempt, job.queue, job.priority, job.ready_seq
@@ -101,6 +111,24 @@ RUN_NOW: Final = (
 )"""
     + _NOTED
 )
+
+# Index: relay_job_unique_idx. Frees the key that the job would take again from one that
+# has ended and whose window is over; then tells who holds it.
+FREE_KEY: Final = """
+UPDATE relay_job AS over SET unique_key = NULL
+FROM relay_job AS job
+WHERE job.id = %(id)s AND over.id <> job.id
+  AND over.unique_key = decode(split_part(job.unique_scope, ':', 2), 'hex')
+  AND over.state IN ('completed', 'failed', 'cancelled')
+  AND (over.unique_until IS NULL OR over.unique_until <= clock_timestamp())
+RETURNING over.id
+"""
+KEY_HOLDER: Final = """
+SELECT job.state, holder.id
+FROM relay_job AS job LEFT JOIN relay_job AS holder
+    ON holder.unique_key = decode(split_part(job.unique_scope, ':', 2), 'hex')
+WHERE job.id = %(id)s
+"""
 
 # Two statements on purpose: the second must see what was committed while the first
 # waited for its locks.
@@ -236,10 +264,12 @@ def retry(job_id: UUID, *, actor: str | None, using: str) -> None:
     """Make the failed or cancelled job ready again, with its whole retry budget.
 
     failures, crashes and losses become 0; attempt, max_retries and the attempts on
-    record stay. It goes behind what already waits.
+    record stay. It goes behind what already waits. It takes the unique key again that
+    it let go as it ended.
 
     Raises:
-        StateConflict: it is in another state or does not exist; nothing was changed.
+        StateConflict: it is in another state or does not exist, or another job has
+            taken its unique key meanwhile; nothing was changed.
 
     Transaction: joins the caller's on Django's connection, or its own. The wake-up
     goes out after commit.
@@ -250,11 +280,46 @@ def retry(job_id: UUID, *, actor: str | None, using: str) -> None:
 def retry_many(job_ids: Iterable[UUID], *, actor: str | None, using: str) -> ActReport:
     """Make those of the jobs ready again that failed or were cancelled; see retry().
 
-    They keep the order among themselves in which they were last ready.
+    They keep the order among themselves in which they were last ready, unless one of
+    them has lost its unique key to another job: then they are retried one by one.
 
-    Transaction: one statement; joins the caller's on Django's connection.
+    Transaction: one; joins the caller's on Django's connection.
     """
-    return _act(RETRY, job_ids, using=using, event="retry", actor=actor)
+    ids = sorted(set(job_ids))
+    try:
+        with transaction.atomic(using=using):
+            return _act(RETRY, ids, using=using, event="retry", actor=actor)
+    except IntegrityError as error:
+        if not _is_key_taken(error):
+            raise
+    with transaction.atomic(using=using):
+        reports = [_retry_one(job_id, actor=actor, using=using) for job_id in ids]
+    return ActReport(
+        tuple(job_id for report in reports for job_id in report.done),
+        tuple(conflict for report in reports for conflict in report.skipped),
+    )
+
+
+def _retry_one(job_id: UUID, *, actor: str | None, using: str) -> ActReport:
+    try:
+        with transaction.atomic(using=using):
+            _rows(FREE_KEY, {"id": job_id}, using=using)
+            return _act(RETRY, [job_id], using=using, event="retry", actor=actor)
+    except IntegrityError as error:
+        if not _is_key_taken(error):
+            raise
+    [(state, holder)] = _rows(KEY_HOLDER, {"id": job_id}, using=using)
+    by = "another job" if holder is None else f"job {holder}"
+    reason = f"has lost its unique key to {by}"
+    return ActReport((), (StateConflict(job_id, "retry", state, reason=reason),))
+
+
+def _is_key_taken(error: IntegrityError) -> bool:
+    cause = error.__cause__
+    return (
+        isinstance(cause, psycopg.errors.UniqueViolation)
+        and cause.diag.constraint_name == "relay_job_unique_idx"
+    )
 
 
 def run_now(job_id: UUID, *, actor: str | None, using: str) -> None:

@@ -30,10 +30,14 @@ _LONGEST_SECONDS: Final = LONGEST.total_seconds()
 # index and compares all pairs. One document: an array of JSON texts is escaped element
 # by element. Index: the primary key.
 # Source: docs/explanation/speed.md, "The finish stays on the primary key".
+# A unique key goes, unless its window has not ended: then it stays, and the row.
 COMPLETE: Final = """
 UPDATE relay_job AS job
 SET state = 'completed', result = done.result, error_class = NULL, error_message = NULL,
-    finished_at = clock_timestamp(), expires_at = clock_timestamp() + done.keep
+    finished_at = clock_timestamp(),
+    expires_at = CASE WHEN job.unique_until > clock_timestamp() + done.keep
+                 THEN job.unique_until ELSE clock_timestamp() + done.keep END,
+    unique_key = CASE WHEN job.unique_until > clock_timestamp() THEN job.unique_key END
 FROM (
     SELECT (item->>0)::uuid AS id, (item->>1)::int AS attempt, item->2 AS result,
            make_interval(secs => (item->>3)::float8) AS keep
@@ -45,7 +49,8 @@ WHERE job.id = done.id
 RETURNING job.id
 """
 
-# A retention of nothing: the row goes as it finishes, with what hangs on it.
+# A retention of nothing: the row goes as it finishes, with what hangs on it. One whose
+# unique key has a window ahead stays for that.
 COMPLETE_AND_DELETE: Final = """
 WITH done AS MATERIALIZED (
     SELECT (item->>0)::uuid AS id, (item->>1)::int AS attempt
@@ -55,13 +60,24 @@ WITH done AS MATERIALIZED (
     WHERE job.id = done.id
       AND CASE WHEN job.state = 'running' AND job.attempt = done.attempt
           THEN job.worker_id = %(worker_id)s END
+      AND (job.unique_until IS NULL OR job.unique_until <= statement_timestamp())
+    RETURNING job.id
+), kept AS (
+    UPDATE relay_job AS job
+    SET state = 'completed', error_class = NULL, error_message = NULL,
+        finished_at = clock_timestamp(), expires_at = job.unique_until
+    FROM done
+    WHERE job.id = done.id
+      AND CASE WHEN job.state = 'running' AND job.attempt = done.attempt
+          THEN job.worker_id = %(worker_id)s END
+      AND job.unique_until > statement_timestamp()
     RETURNING job.id
 ), attempts AS (
     DELETE FROM relay_attempt USING gone WHERE job_id = gone.id
 ), history AS (
     DELETE FROM relay_history USING gone WHERE job_id = gone.id
 )
-SELECT id FROM gone
+SELECT id FROM gone UNION ALL SELECT id FROM kept
 """
 
 # retry: charged, due again after the delay. hand_back: not charged, due again after
@@ -96,8 +112,14 @@ WITH done AS MATERIALIZED (
         worker_id = CASE done.act WHEN 'fail' THEN job.worker_id END,
         started_at = CASE done.act WHEN 'release' THEN NULL ELSE job.started_at END,
         finished_at = CASE done.act WHEN 'fail' THEN clock_timestamp() END,
-        expires_at = CASE done.act WHEN 'fail'
-                     THEN clock_timestamp() + make_interval(secs => done.keep_s) END,
+        expires_at = CASE WHEN done.act <> 'fail' THEN NULL
+                     WHEN job.unique_until
+                          > clock_timestamp() + make_interval(secs => done.keep_s)
+                     THEN job.unique_until
+                     ELSE clock_timestamp() + make_interval(secs => done.keep_s) END,
+        unique_key = CASE WHEN done.act <> 'fail'
+                               OR job.unique_until > clock_timestamp()
+                     THEN job.unique_key END,
         failures = job.failures + done.charge,
         error_class = coalesce(done.error_class, job.error_class),
         error_message = CASE WHEN done.error_class IS NULL THEN job.error_message

@@ -99,8 +99,13 @@ WITH taken AS MATERIALIZED (
                     ELSE nextval('relay_ready_seq') END,
         worker_id = CASE WHEN losses + 1 >= %(loss_limit)s THEN worker_id END,
         finished_at = CASE WHEN losses + 1 >= %(loss_limit)s THEN clock_timestamp() END,
-        expires_at = CASE WHEN losses + 1 >= %(loss_limit)s
-                     THEN clock_timestamp() + %(keep)s::interval END,
+        expires_at = CASE WHEN losses + 1 < %(loss_limit)s THEN NULL
+                     WHEN unique_until > clock_timestamp() + %(keep)s::interval
+                     THEN unique_until
+                     ELSE clock_timestamp() + %(keep)s::interval END,
+        unique_key = CASE WHEN losses + 1 < %(loss_limit)s
+                               OR unique_until > clock_timestamp()
+                     THEN unique_key END,
         losses = losses + 1,
         error_class = CASE WHEN losses + 1 >= %(loss_limit)s THEN 'PoisonJob'
                       ELSE 'WorkerLost' END,
@@ -169,8 +174,12 @@ WITH begun AS MATERIALIZED (
         worker_id = CASE act WHEN 'poison' THEN worker_id END,
         started_at = CASE act WHEN 'release' THEN NULL ELSE started_at END,
         finished_at = CASE act WHEN 'poison' THEN clock_timestamp() END,
-        expires_at = CASE act WHEN 'poison'
-                     THEN clock_timestamp() + %(keep)s::interval END,
+        expires_at = CASE WHEN act <> 'poison' THEN NULL
+                     WHEN unique_until > clock_timestamp() + %(keep)s::interval
+                     THEN unique_until
+                     ELSE clock_timestamp() + %(keep)s::interval END,
+        unique_key = CASE WHEN act <> 'poison' OR unique_until > clock_timestamp()
+                     THEN unique_key END,
         error_class = CASE act WHEN 'release' THEN error_class
                       WHEN 'poison' THEN 'PoisonJob' ELSE 'WorkerDied' END,
         error_message = CASE act WHEN 'release' THEN error_message

@@ -1,7 +1,8 @@
-"""The fixtures of the engine's tests."""
+"""The fixtures of the engine's and the workers' tests."""
 
 from __future__ import annotations
 
 from tests.engine.conftest import duty, hot, in_thread
+from tests.worker.conftest import database, workers
 
-__all__ = ["duty", "hot", "in_thread"]
+__all__ = ["database", "duty", "hot", "in_thread", "workers"]

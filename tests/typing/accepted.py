@@ -11,6 +11,7 @@ from relay import (
     JobHandle,
     JobRequest,
     Task,
+    Unique,
     aenqueue,
     cron,
     enqueue,
@@ -39,6 +40,11 @@ async def configured_coroutine(a: int) -> float:
     return a / 2
 
 
+@task(unique=Unique(on=("a",), on_conflict="replace", due="push"))
+def unique(a: int) -> str:
+    return str(a)
+
+
 @cron("0 7 * * 1-5", timezone="Europe/Rome")
 @task
 def scheduled() -> None: ...
@@ -56,6 +62,14 @@ def calls() -> None:
     assert_type(configured_coroutine.enqueue(1).result(timeout=5), float)
     assert_type(bare.job(1), JobRequest[str])
     assert_type(bare.using(priority=1, run_in=timedelta(1)).enqueue(1), JobHandle[str])
+    within = bare.using(
+        run_in=timedelta(minutes=10),
+        priority=10,
+        unique=Unique(for_=timedelta(hours=1)),
+    )
+    assert_type(within.enqueue(42), JobHandle[str])
+    assert_type(unique.using(unique=None).enqueue(1).is_duplicate, bool)
+    enqueue("a:b", unique=Unique(key="c", until="forever"))
     assert_type(bare.using(queue="a").using(priority=1).job(1), JobRequest[str])
     assert_type(enqueue("a:b", 1, kwargs={"c": 2}, queue="mail"), JobHandle[Any])
     assert_type(enqueue_many([bare.job(1), bare.job(2)]), list[JobHandle[str]])

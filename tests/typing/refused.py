@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from relay import cron, enqueue, enqueue_many, task
+from datetime import timedelta
+
+from relay import Unique, cron, enqueue, enqueue_many, task
 
 
 @task
@@ -41,7 +43,10 @@ bare.using(queue="mail").enqueue("1")  # E: arg-type
 bare.job("1")  # E: arg-type
 coroutine.enqueue("1")  # E: arg-type
 enqueue(bare, 1)  # E: arg-type
-enqueue("a:b", unique=True)  # E: call-arg
+enqueue("a:b", unique=True)  # E: arg-type
+Unique(until="queued")  # E: arg-type
+Unique(for_=60)  # E: arg-type
+Unique(timedelta(1))  # E: arg-type call-arg
 enqueue_many([bare])  # E: arg-type
 number: int = bare.enqueue(1).result()  # E: assignment
 text: str = coroutine.enqueue(1).result()  # E: assignment
