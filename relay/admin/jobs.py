@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -13,17 +12,17 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.db import models
 from django.db.models.functions import Cast, Coalesce
 from django.http import HttpRequest
-from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from django.utils.timezone import localtime
 
 from relay.admin.lists import (
+    NOTHING,
     RelayAdmin,
     StateFilter,
     actor_of,
     clamped,
     cut,
+    moment,
     pretty,
     showing,
 )
@@ -237,43 +236,43 @@ class JobAdmin(RelayAdmin):
     # --- a job's page ----------------------------------------------------------------
 
     @admin.display(description="arguments")
-    def arguments_text(self, job: Any) -> SafeString | None:
+    def arguments_text(self, job: Any) -> SafeString | str:
         return showing(job.shown_args)
 
     @admin.display(description="result")
-    def result_text(self, job: Any) -> SafeString | None:
+    def result_text(self, job: Any) -> SafeString | str:
         return showing(job.shown_result)
 
     @admin.display(description="error message")
-    def error_text(self, job: Any) -> SafeString | None:
+    def error_text(self, job: Any) -> SafeString | str:
         return showing(job.shown_error)
 
     @admin.display(description="progress")
-    def progress_text(self, job: Any) -> SafeString | None:
+    def progress_text(self, job: Any) -> SafeString | str:
         return showing(job.shown_progress)
 
     @admin.display(description="tags")
-    def tags_text(self, job: Any) -> SafeString | None:
+    def tags_text(self, job: Any) -> SafeString | str:
         return showing(job.shown_tags)
 
     @admin.display(description="meta")
-    def meta_text(self, job: Any) -> SafeString | None:
+    def meta_text(self, job: Any) -> SafeString | str:
         return showing(job.shown_meta)
 
     @admin.display(description="worker")
-    def worker(self, job: Job) -> SafeString | None:
+    def worker(self, job: Job) -> SafeString | str:
         return self.link("worker", job.worker_id)
 
     @admin.display(description="schedule")
-    def schedule(self, job: Job) -> SafeString | None:
+    def schedule(self, job: Job) -> SafeString | str:
         return self.link("schedule", job.schedule_id)
 
     @admin.display(description="replay of")
-    def original(self, job: Job) -> SafeString | None:
+    def original(self, job: Job) -> SafeString | str:
         return self.link("job", job.replay_of)
 
     @admin.display(description="attempts that did not succeed")
-    def past_attempts(self, job: Job) -> SafeString | None:
+    def past_attempts(self, job: Job) -> SafeString | str:
         rows = (
             Attempt.objects.using(self.alias)
             .filter(job_id=job.pk)
@@ -295,8 +294,8 @@ class JobAdmin(RelayAdmin):
                 (
                     attempt,
                     outcome,
-                    _moment(started_at),
-                    _moment(ended_at),
+                    moment(started_at),
+                    moment(ended_at),
                     worker_id or "",
                     _error(error_class, message, traceback),
                 )
@@ -314,7 +313,7 @@ class JobAdmin(RelayAdmin):
         )
 
     @admin.display(description="history")
-    def past_events(self, job: Job) -> SafeString | None:
+    def past_events(self, job: Job) -> SafeString | str:
         rows = (
             History.objects.using(self.alias)
             .filter(job_id=job.pk)
@@ -331,11 +330,11 @@ class JobAdmin(RelayAdmin):
             ("When", "What", "Who", "Attempt", "Detail"),
             (
                 (
-                    _moment(at),
+                    moment(at),
                     event,
                     actor or "",
                     "" if attempt is None else attempt,
-                    showing(detail) or "",
+                    showing(detail),
                 )
                 for at, event, actor, attempt, detail in rows
             ),
@@ -397,12 +396,6 @@ def _counted(count: int, reason: str) -> str:
     return f"{count:,} {verb if count == 1 else plural} {rest}"
 
 
-def _moment(value: datetime | None) -> str:
-    if value is None:
-        return ""
-    return date_format(localtime(value), "DATETIME_FORMAT")
-
-
 def _error(
     error_class: str | None, message: str | None, traceback: str | None
 ) -> SafeString | str:
@@ -417,7 +410,7 @@ def _error(
     return error_class or ""
 
 
-def _table(heads: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> SafeString | None:
+def _table(heads: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> SafeString | str:
     lines = format_html_join(
         "",
         "<tr>{}</tr>",
@@ -427,7 +420,7 @@ def _table(heads: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> SafeString 
         ),
     )
     if not lines:
-        return None
+        return NOTHING
     return format_html(
         "<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>",
         format_html_join("", "<th>{}</th>", ((head,) for head in heads)),

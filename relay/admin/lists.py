@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -23,11 +23,13 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.timezone import is_aware, localtime
 
 from relay.conf import get_settings
 
 __all__ = [
     "LOOK_SECONDS",
+    "NOTHING",
     "CappedPaginator",
     "RelayAdmin",
     "RelayChangeList",
@@ -36,6 +38,7 @@ __all__ = [
     "bounded_read",
     "clamped",
     "cut",
+    "moment",
     "pretty",
     "showing",
 ]
@@ -58,6 +61,7 @@ SHOWN_CHARACTERS: Final = 20_000
 _FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
 _LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
 _CLAMPED: Final = "clamped_"
+NOTHING: Final = "–"  # noqa: RUF001 - an en dash
 
 _M = TypeVar("_M", bound=models.Model)
 
@@ -104,13 +108,36 @@ def pretty(name: str) -> models.Expression:
     )
 
 
-def showing(text: str | None) -> SafeString | None:
+def showing(text: str | None) -> SafeString | str:
     """Return a text from cut() or pretty() as a page shows it, escaped."""
     if text is None:
-        return None
+        return NOTHING  # the pages, unlike the lists, would say None
     if len(text) > SHOWN_CHARACTERS:
         text = f"{text[:SHOWN_CHARACTERS]}\n… (cut at {SHOWN_CHARACTERS:,} characters)"
     return format_html("<pre>{}</pre>", text)
+
+
+def moment(value: datetime | None) -> SafeString | str:
+    """Return a time in the current zone, to the second: leases are of seconds."""
+    if value is None:
+        return NOTHING
+    local = localtime(value) if is_aware(value) else value  # as USE_TZ says
+    return format_html(
+        '<time class="nowrap" datetime="{}">{}</time>',
+        local.isoformat(timespec="milliseconds"),
+        local.replace(tzinfo=None).isoformat(sep=" ", timespec="seconds"),
+    )
+
+
+def _moment_of(field: models.Field[Any, Any]) -> Callable[[Any], SafeString | str]:
+    """Return the column of lists and pages that shows a time by moment()."""
+
+    @admin.display(description=field.verbose_name)
+    def shown(row: Any) -> SafeString | str:
+        return moment(getattr(row, field.attname))
+
+    shown.__name__ = field.attname  # the admin's class for the cell
+    return shown
 
 
 class StateFilter(admin.SimpleListFilter):
@@ -207,7 +234,7 @@ class RelayAdmin(_ModelAdmin):
     list_select_related = ()
     actions_on_bottom = False
     view_on_site = False
-    empty_value_display = "–"  # noqa: RUF001 - an en dash for nothing
+    empty_value_display = NOTHING
 
     @property
     def alias(self) -> str:
@@ -215,12 +242,31 @@ class RelayAdmin(_ModelAdmin):
         return get_settings().database
 
     @cached_property
-    def _moments(self) -> list[str]:
-        return [
-            field.attname
+    def _moments(self) -> dict[str, Callable[[Any], SafeString | str]]:
+        """The columns of times, and what shows each."""
+        return {
+            field.attname: _moment_of(field)
             for field in self.opts.concrete_fields
             if isinstance(field, models.DateTimeField)
+        }
+
+    def shown(self, names: Iterable[Any]) -> tuple[Any, ...]:
+        """Return the names of columns, those of times as what shows them."""
+        return tuple(self._moments.get(name, name) for name in names)
+
+    def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
+        return self.shown(super().get_list_display(request))
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        return [
+            (title, {**options, "fields": self.shown(options["fields"])})
+            for title, options in super().get_fieldsets(request, obj)
         ]
+
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: Any = None
+    ) -> tuple[Any, ...]:
+        return self.shown(super().get_readonly_fields(request, obj))
 
     def get_queryset(self, request: HttpRequest) -> models.QuerySet[Any]:
         rows: models.QuerySet[Any] = super().get_queryset(request).using(self.alias)
@@ -321,10 +367,10 @@ class RelayAdmin(_ModelAdmin):
                 return None
         return super().response_action(request, queryset, *where, **options)
 
-    def link(self, model: str, key: Any) -> SafeString | None:
+    def link(self, model: str, key: Any) -> SafeString | str:
         """Return a link to the page of relay's row of this model and key."""
         if key is None:
-            return None
+            return NOTHING
         name = f"{self.admin_site.name}:relay_{model}_change"
         try:
             return format_html('<a href="{}">{}</a>', reverse(name, args=[key]), key)

@@ -77,7 +77,11 @@ class QueueAdmin(RelayAdmin):
         if names is None:
             return
         paused: list[Queue] = []
+        already = 0
         for queue in self._rows(names):
+            if queue.paused_at is not None and queue.paused_until is None:
+                already += 1  # one with an end is paused anew, without
+                continue
             try:
                 control.pause(
                     queue.name,
@@ -90,12 +94,12 @@ class QueueAdmin(RelayAdmin):
             else:
                 paused.append(queue)
         self.log_acts(request, paused, "Queue paused.")
-        self.message_user(
-            request,
-            f"{len(paused):,} paused: none of their jobs starts until they are "
-            "resumed.",
-            messages.SUCCESS,
+        message = (
+            f"{len(paused):,} paused: none of their jobs starts until they are resumed."
         )
+        if already:
+            message += f" {already:,} skipped: paused already."
+        self.message_user(request, message, messages.SUCCESS)
 
     @admin.action(description="Resume selected queues", permissions=["change"])
     def resume(self, request: HttpRequest, queryset: models.QuerySet[Queue]) -> None:
@@ -119,7 +123,7 @@ class QueueAdmin(RelayAdmin):
 
     def _rows(self, names: list[str]) -> list[Queue]:
         rows = Queue.objects.using(self.alias).filter(name__in=names)
-        return list(rows.only("name").order_by("name"))
+        return list(rows.only("name", "paused_at", "paused_until").order_by("name"))
 
 
 def _capped(count: int) -> str:

@@ -11,6 +11,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.widgets import AdminTextInputWidget
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models
+from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html_join
@@ -50,6 +51,22 @@ else:
     _ScheduleForm = forms.ModelForm
 
 
+class ArgumentsField(forms.JSONField):
+    """Refuses, where Django fails, what cannot be read; shows again what was typed."""
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return super().to_python(value)
+        except (RecursionError, ValueError) as error:
+            raise ValidationError(
+                "Too deep, or with too long a number, to be read.", code="unreadable"
+            ) from error
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        # Django would read it, and write it anew: a lone surrogate cannot be sent.
+        return data if data is None or self.disabled else InvalidJSONInput(data)
+
+
 class ScheduleForm(_ScheduleForm):
     """Shows the model's reasons; those about fields it leaves out, above the form."""
 
@@ -70,6 +87,9 @@ class ScheduleAdmin(RelayAdmin):
     """One schedule a line. What code declares is edited in the code."""
 
     form = ScheduleForm
+    formfield_overrides = {  # noqa: RUF012 - never written
+        models.JSONField: {"form_class": ArgumentsField}
+    }
     large_columns = ("args",)
 
     list_display = (
@@ -110,14 +130,16 @@ class ScheduleAdmin(RelayAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
         """Leave out what a schedule has only once it is there."""
-        return self.fieldsets if obj is not None else self._fieldsets_to_add
+        if obj is None:
+            return self._fieldsets_to_add
+        return super().get_fieldsets(request, obj)
 
     def get_readonly_fields(
         self, request: HttpRequest, obj: Schedule | None = None
-    ) -> tuple[str, ...]:
+    ) -> tuple[Any, ...]:
         if obj is not None and obj.source == ScheduleSource.CODE:
-            return self._shown_only + _OWNED_BY_CODE
-        return self._shown_only
+            return self.shown(self._shown_only + _OWNED_BY_CODE)
+        return self.shown(self._shown_only)
 
     def formfield_for_dbfield(
         self, db_field: models.Field[Any, Any], request: HttpRequest, **kwargs: Any
@@ -298,5 +320,5 @@ class OccurrenceAdmin(RelayAdmin):
         return str(occurrence.name_of_schedule)
 
     @admin.display(description="job")
-    def job_link(self, occurrence: Occurrence) -> SafeString | None:
+    def job_link(self, occurrence: Occurrence) -> SafeString | str:
         return self.link("job", occurrence.job_id)

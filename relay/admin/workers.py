@@ -64,5 +64,5 @@ class WorkerAdmin(RelayAdmin):
         return ", ".join(worker.queues)
 
     @admin.display(description="statistics")
-    def statistics(self, worker: Any) -> SafeString | None:
+    def statistics(self, worker: Any) -> SafeString | str:
         return showing(worker.shown_stats)

@@ -10,7 +10,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
+from django.test.utils import CaptureQueriesContext, override_settings
 
 from relay.ids import uuid7
 from relay.models import History, Job, Occurrence, Queue, Schedule, Worker
@@ -98,6 +98,22 @@ def test_queues_are_paused_and_resumed_by_actions(browser: Client) -> None:
     assert LogEntry.objects.count() == 2
 
 
+def test_pausing_a_paused_queue_says_that_it_was_paused_already(
+    browser: Client,
+) -> None:
+    mail, other = (Queue.objects.create(name=name) for name in ("mail", "other"))
+    ended = Queue.objects.create(name="ended", paused_at=LATER, paused_until=LATER)
+    press(browser, QUEUES, "pause", mail)
+
+    response = press(browser, QUEUES, "pause", mail, other, ended)
+
+    assert "2 paused: none" in said(response)
+    assert "1 skipped: paused already." in said(response)
+    ended.refresh_from_db()
+    assert ended.paused_until is None
+    assert History.objects.filter(event="pause").count() == 3
+
+
 def test_a_queue_whose_name_was_written_by_hand_does_not_break_the_page(
     browser: Client,
 ) -> None:
@@ -119,6 +135,33 @@ def test_workers_show_their_state_lease_and_queues(browser: Client) -> None:
     assert [row.pk for row in response.context["cl"].result_list] == [lost.pk]
     assert "12345" in page(browser, f"{WORKERS}{running.pk}/change/")
     assert browser.get(WORKERS + "?state=bogus").status_code == 302
+
+
+@override_settings(TIME_ZONE="Europe/Rome")
+def test_times_show_their_seconds_in_the_local_zone(browser: Client) -> None:
+    first = datetime(2026, 7, 1, 12, 0, 3, tzinfo=UTC)
+    worker = make_worker(lease_expires_at=first)
+    queue = Queue.objects.create(name="mail", paused_at=first, paused_until=first)
+    schedule = make_schedule(next_due_at=first)
+    code = make_schedule(name="code", source="code", next_due_at=first)
+    occurrence = Occurrence.objects.create(schedule=schedule, due_at=first)
+    pages = [
+        WORKERS,
+        f"{WORKERS}{worker.pk}/change/",
+        QUEUES,
+        f"{QUEUES}{queue.pk}/change/",
+        SCHEDULES,
+        f"{SCHEDULES}{schedule.pk}/change/",
+        f"{SCHEDULES}{code.pk}/change/",
+        OCCURRENCES,
+        f"{OCCURRENCES}{occurrence.pk}/change/",
+    ]
+
+    for address in pages:
+        text = page(browser, address)
+        assert ">2026-07-01 14:00:03</time>" in text, address
+        assert "p.m." not in text, address
+        assert ">None</div>" not in text, address
 
 
 @pytest.mark.parametrize(
@@ -177,6 +220,11 @@ def test_a_schedule_is_added_with_what_the_form_offers(browser: Client) -> None:
         ("args", '{"args": [1e400]}'),
         ("args", '{"args": ["\\u0000"]}'),
         pytest.param("args", f'{{"args": ["{"x" * 300_000}"]}}', id="args-large"),
+        ("args", '{"args": ["\\ud800"]}'),
+        ("args", f'{{"args": [{"1" * 5_000}]}}'),
+        pytest.param("args", f'{{"args": {"[" * 900}{"]" * 900}}}', id="args-900"),
+        pytest.param("args", f'{{"args": {"[" * 970}{"]" * 970}}}', id="args-970"),
+        pytest.param("args", f'{{"args": {"[" * 5_000}{"]" * 5_000}}}', id="args-5000"),
         pytest.param("args", f'{{"args": {"[" * 80}{"]" * 80}}}', id="args-deep"),
         ("task", "no task"),
         ("name", "a\x00b"),
