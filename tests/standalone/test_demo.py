@@ -16,12 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
 from PIL import Image
 
 from relay.exceptions import StandaloneError
 from relay.standalone.demo.files import SAMPLES, find_files
 from relay.standalone.demo.terminal import printable
+from relay.standalone.postgres import EmbeddedPostgres
 from tests.waiting import until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -215,6 +217,50 @@ def test_a_second_run_reuses_the_data_and_never_writes_to_the_folder(
         path: path.stat().st_mtime_ns for path in (folder, *folder.iterdir())
     }
     assert left_over(place) == []
+
+
+@pytest.mark.slow
+def test_schedules_that_a_user_added_are_not_counted_and_take_no_time(
+    first_run: Served,
+) -> None:
+    place = first_run.place
+    (place / "one").mkdir()
+    shutil.copy(SAMPLES / "sea.jpg", place / "one")
+    add_schedules(place)
+
+    done = run(place, "--once", "--folder", "one", "--budget", "40")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^6 jobs by the demo, \d+ by its", done.stdout, re.MULTILINE)
+    verdict = re.search(
+        r"^(\d+) jobs enqueued, (\d+) completed, 0 lost$", done.stdout, re.MULTILINE
+    )
+    assert verdict is not None, done.stdout
+    assert verdict[1] == verdict[2]
+    killed = re.search(r"killed with (\d+) jobs? in hand.* (\d+) of", done.stdout)
+    assert killed is not None, done.stdout
+    assert killed[1] == killed[2]
+
+
+def add_schedules(place: Path) -> None:
+    """Add what a user may: jobs that nobody runs, that fail, and very many of them."""
+    [data] = (place / ".relay" / "demo" / "postgres").glob("*/data")
+    task = "relay.standalone.demo.tasks"
+    with (
+        EmbeddedPostgres(data.parent) as server,
+        psycopg.connect(server.dsn("demo"), autocommit=True) as session,
+    ):
+        for name, function, queue, catch_up in (
+            ("nobody", "count", "elsewhere", "latest"),
+            ("failing", "thumbnail", "demo", "latest"),
+            ("flood", "checksum", "demo", "all"),
+        ):
+            session.execute(
+                "INSERT INTO relay_schedule (id, name, task, args, cron, seconds, "
+                "catch_up, queue, next_due_at) VALUES (gen_random_uuid(), %s, %s, "
+                "'{}', '* * * * * *', true, %s, %s, now() - interval '5 minutes')",
+                (name, f"{task}.{function}", catch_up, queue),
+            )
 
 
 @pytest.mark.slow

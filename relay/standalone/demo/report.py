@@ -9,7 +9,7 @@ from uuid import UUID
 
 from relay.models import FINAL_STATES, Job, JobState, Occurrence
 from relay.standalone.demo.terminal import Terminal, printable
-from relay.standalone.demo.watch import Watch, plural, task_name
+from relay.standalone.demo.watch import Watch, own_schedules, plural, task_name
 
 __all__ = ["Verdict", "judge", "show_table"]
 
@@ -112,7 +112,10 @@ def judge(
     """
     scheduled = set(
         Occurrence.objects.filter(
-            created_at__gte=started_at, created_at__lte=until, job__isnull=False
+            schedule__in=own_schedules(),
+            created_at__gte=started_at,
+            created_at__lte=until,
+            job__isnull=False,
         ).values_list("job_id", flat=True)
     )
     ledger = enqueued | scheduled

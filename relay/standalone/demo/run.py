@@ -224,12 +224,13 @@ def _show(
     until: datetime | None = None
     while time.monotonic() < ends_at:
         watch.look()
+        # Not at the look that sets until: a job made before it may commit after it.
+        if until is not None and not watch.open_jobs(until=until):
+            break
         if watch.strike is None:
             _strike(watch, workers, terminal)
         elif until is None and not watch.open_jobs():
             until = watch.now
-        if until is not None and not watch.open_jobs(until=until):
-            break
         processes.check()
         stop.wait(LOOK_SECONDS)
     until = until or clock()
@@ -246,14 +247,19 @@ def _enqueue(files: Files, terminal: Terminal) -> dict[UUID, str]:
         work.append((request, subject))
 
     add(
-        tasks.list_files.job([str(path) for path in files.taken]),
+        tasks.list_files.using(priority=tasks.FIRST + 1).job(
+            [str(path) for path in files.taken]
+        ),
         plural(len(files.taken), "file"),
     )
     for path in files.taken:
         name = printable(path.name)
-        add(tasks.checksum.job(str(path)), name)
+        add(tasks.checksum.using(priority=tasks.FIRST).job(str(path)), name)
         for size in SIZES if path in files.images else ():
-            add(tasks.thumbnail.job(str(path), size), f"{name} {size} px")
+            add(
+                tasks.thumbnail.using(priority=tasks.FIRST).job(str(path), size),
+                f"{name} {size} px",
+            )
     began = time.monotonic()
     with transaction.atomic():
         handles = enqueue_many(request for request, _ in work)
@@ -277,13 +283,16 @@ def _strike(watch: Watch, workers: dict[str, Process], terminal: Terminal) -> No
     target = watch.target()
     if target is None:
         return
-    worker_id, jobs = target
+    worker_id = target
     row = watch.workers.get(worker_id, "")
     process = workers.get(row.rpartition("-")[0])
     if process is None:
         return
     at = clock()
     process.kill()
+    # It may have claimed and finished some since the last look.
+    watch.look()
+    jobs = watch.held_by(worker_id)
     watch.strike = Strike(
         at=at, worker_id=worker_id, worker=row, jobs=frozenset(job.id for job in jobs)
     )
@@ -312,10 +321,10 @@ def _report(
     if watch.strike is None:
         terminal.write("no worker was killed: none was running a job at a good moment")
     else:
+        held = watch.count_lost() or len(watch.strike.jobs)
         terminal.write(
-            f"{watch.strike.worker} was killed with "
-            f"{plural(len(watch.strike.jobs), 'job')} in hand; the other worker took "
-            f"over and completed {verdict.taken_over}"
+            f"{watch.strike.worker} was killed with {plural(held, 'job')} in hand; the "
+            f"other worker took over and completed {verdict.taken_over} of them"
         )
     if verdict.unfinished:
         terminal.write(

@@ -11,11 +11,12 @@ from uuid import UUID
 from django.db import connection
 
 from relay.conf import get_settings
-from relay.models import FINAL_STATES, Attempt, Job, JobState, Worker
+from relay.models import FINAL_STATES, Attempt, Job, JobState, Schedule, Worker
+from relay.scheduler.registry import declared
 from relay.standalone.demo import tasks
 from relay.standalone.demo.terminal import Terminal, seconds
 
-__all__ = ["Strike", "Watch", "clock"]
+__all__ = ["Strike", "Watch", "clock", "own_schedules"]
 
 # A job that began this long ago at most does not end before the strike reaches it.
 YOUNG: Final = timedelta(seconds=tasks.PACE_SECONDS / 2)
@@ -34,6 +35,12 @@ def clock() -> datetime:
         cursor.execute("SELECT clock_timestamp()")
         row: tuple[datetime] = cursor.fetchone()
     return row[0]
+
+
+def own_schedules() -> set[UUID]:
+    """Return the schedules of the demo's code; those a user added are their own."""
+    rows = Schedule.objects.filter(source="code", name__in=list(declared()))
+    return set(rows.values_list("id", flat=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +89,11 @@ class Watch:
         recent = Job.objects.filter(
             queue=tasks.QUEUE, created_at__gte=self._started_at
         ).defer("args", "meta")
+        schedules = own_schedules()
         self.jobs = {
-            job.id: job for job in recent if job.schedule_id or job.id in self._enqueued
+            job.id: job
+            for job in recent
+            if job.schedule_id in schedules or job.id in self._enqueued
         }
         self.workers = dict(Worker.objects.values_list("id", "name"))
         self._read_attempts()
@@ -123,8 +133,8 @@ class Watch:
     def worker_of(self, job: Job) -> str:
         return self.workers.get(job.worker_id, "?") if job.worker_id else ""
 
-    def target(self) -> tuple[UUID, list[Job]] | None:
-        """Return a worker worth killing now, with the jobs it holds.
+    def target(self) -> UUID | None:
+        """Return a worker worth killing now.
 
         That is the one with the most jobs that will not end before the signal arrives,
         once a quarter of all has ended.
@@ -143,7 +153,29 @@ class Watch:
         # With little left to do, one job has to be enough.
         if self._count_safe(held[worker_id]) < min(3, len(own) - ended):
             return None
-        return worker_id, held[worker_id]
+        return worker_id
+
+    def held_by(self, worker_id: UUID) -> list[Job]:
+        """Return the jobs that are running on the worker, by its row."""
+        return [
+            job
+            for job in self.in_order()
+            if job.state == JobState.RUNNING and job.worker_id == worker_id
+        ]
+
+    def count_lost(self) -> int:
+        """Count the jobs that were taken from the killed worker."""
+        return sum(
+            any(self._is_of_the_strike(attempt) for attempt in attempts)
+            for attempts in self.attempts.values()
+        )
+
+    def _is_of_the_strike(self, attempt: Attempt) -> bool:
+        return (
+            self.strike is not None
+            and attempt.worker_id == self.strike.worker_id
+            and attempt.outcome == "lost"
+        )
 
     def _count_safe(self, jobs: list[Job]) -> int:
         """Count the jobs of a worker that will not end in a moment."""
@@ -213,10 +245,7 @@ class Watch:
             self.strike is not None
             and job.state == JobState.COMPLETED
             and job.worker_id != self.strike.worker_id
-            and any(
-                attempt.worker_id == self.strike.worker_id and attempt.outcome == "lost"
-                for attempt in self.attempts.get(job.id, ())
-            )
+            and any(map(self._is_of_the_strike, self.attempts.get(job.id, ())))
         )
 
     def _tell_takeover(self, job: Job) -> None:
