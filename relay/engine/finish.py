@@ -50,7 +50,8 @@ RETURNING job.id
 """
 
 # A retention of nothing: the row goes as it finishes, with what hangs on it. One whose
-# unique key has a window ahead stays for that.
+# unique key has a window ahead stays for that; the counts, looked at once, keep others
+# from being read again.
 COMPLETE_AND_DELETE: Final = """
 WITH done AS MATERIALIZED (
     SELECT (item->>0)::uuid AS id, (item->>1)::int AS attempt
@@ -71,6 +72,7 @@ WITH done AS MATERIALIZED (
       AND CASE WHEN job.state = 'running' AND job.attempt = done.attempt
           THEN job.worker_id = %(worker_id)s END
       AND job.unique_until > statement_timestamp()
+      AND (SELECT count(*) FROM gone) < (SELECT count(*) FROM done)
     RETURNING job.id
 ), attempts AS (
     DELETE FROM relay_attempt USING gone WHERE job_id = gone.id

@@ -51,7 +51,7 @@ def test_the_key_has_16_bytes_that_no_release_may_change() -> None:
     assert made.hex() == "5503b2a7c8e3094f0af89400f079d10d"
 
 
-def test_43_the_order_of_keywords_does_not_matter() -> None:
+def test_failure_043_the_order_of_keywords_does_not_matter() -> None:
     assert open_key(a=1, b=2) == open_key(b=2, a=1)
     assert key(1, {"a": {"x": 1, "y": 2}}) == key(1, {"a": {"y": 2, "x": 1}})
     assert key(user_id=1, field=2) == key(field=2, user_id=1)
@@ -81,14 +81,14 @@ def test_43_the_order_of_keywords_does_not_matter() -> None:
     ],
     ids=str,
 )
-def test_43_other_arguments_have_another_key(
+def test_failure_043_other_arguments_have_another_key(
     one: dict[str, Any], other: dict[str, Any]
 ) -> None:
     assert open_key(**one) != open_key(**other)
     assert open_key(deep=[one]) != open_key(deep=[other])
 
 
-def test_43_numbers_that_are_equal_have_one_key() -> None:
+def test_failure_043_numbers_that_are_equal_have_one_key() -> None:
     assert key(1) == key(1.0)
     assert key(1, [10**16]) == key(1, [1e16])
     assert key(1, -0.0) == key(1, 0)
@@ -124,7 +124,7 @@ def test_the_order_in_a_set_does_not_matter_between_processes() -> None:
     assert len(printed) == 1
 
 
-def test_147_8_kb_of_arguments_have_a_short_key() -> None:
+def test_failure_147_8_kb_of_arguments_have_a_short_key() -> None:
     assert len(key(1, "x" * 8192)) == 16
 
 
@@ -145,7 +145,7 @@ def test_an_explicit_key_counts_instead_of_the_arguments() -> None:
     assert key_of(None, rule, (5,)) == key(1, rule=rule)
 
 
-def test_7_chosen_arguments_count_in_any_order_and_others_do_not() -> None:
+def test_chosen_arguments_count_in_any_order_and_others_do_not() -> None:
     rule = Unique(on=("user_id",))
 
     assert key(1, "a", rule=rule) == key(user_id=1, deep=True, rule=rule)

@@ -191,7 +191,7 @@ def test_a_duplicate_may_push_the_due_time(rule: Unique) -> None:
     assert Job.objects.count() == 1
 
 
-def test_8_ten_edits_give_one_run_after_the_last_with_the_last_arguments() -> None:
+def test_ten_edits_give_one_run_after_the_last_with_the_last_arguments() -> None:
     rule = Unique(on=("user_id",), on_conflict="replace", due="push")
     due = [datetime(2100, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(10)]
 
@@ -287,7 +287,7 @@ def test_a_duplicate_poisons_no_transaction() -> None:
     assert row(third).state == "queued"
 
 
-def test_68_a_duplicate_of_a_transaction_that_rolls_back_is_enqueued(
+def test_failure_068_a_duplicate_of_a_transaction_that_rolls_back_is_enqueued(
     duty: EngineConnection, in_thread: Callable[[Callable[[], Any]], Future[Any]]
 ) -> None:
     def enqueue_and_close() -> JobHandle[int]:
@@ -332,7 +332,7 @@ def test_an_id_is_a_key_for_as_long_as_the_row_is_there(hot: EngineConnection) -
     assert row(first).state == "completed"
 
 
-def test_147_long_arguments_have_a_key() -> None:
+def test_failure_147_long_arguments_have_a_key() -> None:
     text = "".join(str(number) for number in range(8192))[:8192]
 
     first, second = add(Unique(), 1, text), add(Unique(), 1, text)
@@ -399,7 +399,7 @@ def test_a_key_that_is_held_until_the_end_goes_with_the_finish(
 
 @pytest.mark.parametrize("end", ["fail", "cancel", "lost", "crash"])
 @each_rule
-def test_67_a_job_that_ended_otherwise_holds_no_key_but_that_of_a_window(
+def test_failure_067_a_job_that_ended_otherwise_holds_no_key_but_that_of_a_window(
     hot: EngineConnection, duty: EngineConnection, rule: Unique, end: str
 ) -> None:
     first = add(rule)
@@ -429,7 +429,7 @@ def test_67_a_job_that_ended_otherwise_holds_no_key_but_that_of_a_window(
 
 
 @pytest.mark.parametrize("verb", ["retry", "hand_back", "snooze", "release"])
-def test_113_a_key_outlives_all_that_leads_to_another_run(
+def test_failure_113_a_key_outlives_all_that_leads_to_another_run(
     hot: EngineConnection, duty: EngineConnection, verb: Verb
 ) -> None:
     first = add(Unique())
@@ -443,7 +443,7 @@ def test_113_a_key_outlives_all_that_leads_to_another_run(
     assert add(Unique()).id == first.id
 
 
-def test_113_a_key_taken_meanwhile_fails_no_promotion(
+def test_failure_113_a_key_taken_meanwhile_fails_no_promotion(
     hot: EngineConnection, duty: EngineConnection
 ) -> None:
     rule = Unique(until="started")
@@ -689,7 +689,7 @@ def test_run_now_keeps_the_key() -> None:
 # --- many at once --------------------------------------------------------------------
 
 
-def test_5_duplicates_among_many_are_told_by_their_place() -> None:
+def test_duplicates_among_many_are_told_by_their_place() -> None:
     there = add(Unique(), 2)
     keyed = sync.using(unique=Unique())
 

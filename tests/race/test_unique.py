@@ -81,7 +81,9 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_42_fifty_threads_enqueue_one_key_and_one_row_is_made(mode: str) -> None:
+def test_failure_042_fifty_threads_enqueue_one_key_and_one_row_is_made(
+    mode: str,
+) -> None:
     bound = sync.using(**MODES[mode])
     inside = {"chosen": lambda number: (1, number), "replace": lambda n: (1, n)}
     arguments = inside.get(mode, lambda number: (1,))
@@ -102,7 +104,7 @@ def test_42_fifty_threads_enqueue_one_key_and_one_row_is_made(mode: str) -> None
     assert duplicates == (0 if mode == "id" else THREADS - 1)
 
 
-def test_42_fifty_threads_and_forty_nine_are_refused() -> None:
+def test_failure_042_fifty_threads_and_forty_nine_are_refused() -> None:
     bound = sync.using(unique=Unique(on_conflict="raise"))
 
     def enqueue() -> tuple[str, Any]:
