@@ -28,7 +28,10 @@ class Need:
 
 
 # Marker -> what it needs. Each marker stands in pyproject.toml too.
-NEEDS = {"pgbouncer": Need(program="pgbouncer", package="pgbouncer")}
+NEEDS = {
+    "faketime": Need(program="faketime", package="faketime"),
+    "pgbouncer": Need(program="pgbouncer", package="pgbouncer"),
+}
 
 left_out_key = pytest.StashKey[Counter[str]]()
 

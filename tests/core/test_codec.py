@@ -143,7 +143,7 @@ def test_any_nested_value_comes_back_equal(value: Any) -> None:
     assert carried(value) == value
 
 
-def test_148_a_tuple_comes_back_as_a_list_and_that_is_all_that_changes() -> None:
+def test_failure_148_a_tuple_comes_back_as_a_list_and_that_is_all_that_changes() -> None:
     assert carried({"ids": (1, 2), "b": True}) == {"ids": [1, 2], "b": True}
     assert carried(Pair(1, 2)) == [1, 2]
     assert carried(OrderedDict(a=1)) == {"a": 1}
@@ -238,7 +238,7 @@ def test_a_keyword_that_looks_like_a_tag_is_refused() -> None:
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "𝄞"])
-def test_120_arguments_are_bounded_in_bytes(letter: str) -> None:
+def test_failure_120_arguments_are_bounded_in_bytes(letter: str) -> None:
     size = len(letter.encode())
     most = (codec.ARGUMENTS_LIMIT_BYTES - len('{"args":[""],"kwargs":{}}')) // size
 
@@ -407,7 +407,7 @@ def test_a_plain_result_has_no_note() -> None:
     assert codec.encode_result(None) == ("null", None)
 
 
-def test_102_nan_in_a_result_becomes_null_with_a_note() -> None:
+def test_failure_102_nan_in_a_result_becomes_null_with_a_note() -> None:
     text, note = codec.encode_result({"score": [float("nan"), 1.0, float("-inf")]})
 
     assert json.loads(text) == {"score": [None, 1.0, None]}
@@ -423,14 +423,14 @@ def test_a_note_stays_short_however_many_values_were_lost() -> None:
     assert note.endswith("and 995 more")
 
 
-def test_9_nul_in_a_result_is_stored_as_a_visible_escape() -> None:
+def test_failure_009_nul_in_a_result_is_stored_as_a_visible_escape() -> None:
     text, note = codec.encode_result({"a\x00b": "a\x00b"})
 
     assert json.loads(text) == {"a\\x00b": "a\\x00b"}
     assert note is None
 
 
-def test_85_a_lone_surrogate_in_a_result_is_stored_as_a_visible_escape() -> None:
+def test_failure_085_a_lone_surrogate_in_a_result_is_stored_as_a_visible_escape() -> None:
     text, note = codec.encode_result([os.fsdecode(b"caf\xe9"), "\ud800", "é"])
 
     assert json.loads(text) == ["caf\\udce9", "\\ud800", "é"]
@@ -447,7 +447,7 @@ class Hostile(dict[str, int]):
     [object(), {(1, 2): 3}, {"a": [object()]}, 10**5000, Hostile(), Colour.RED],
     ids=["object", "key", "nested", "integer", "hostile", "enum"],
 )
-def test_73_a_result_that_cannot_be_carried_is_null_with_a_note(value: Any) -> None:
+def test_failure_073_a_result_that_cannot_be_carried_is_null_with_a_note(value: Any) -> None:
     text, note = codec.encode_result(value)
 
     assert text == "null"

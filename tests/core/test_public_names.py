@@ -114,7 +114,7 @@ assert tried == [], tried
 """
 
 
-def test_107_check_and_the_import_of_tasks_never_touch_the_database(
+def test_failure_107_check_and_the_import_of_tasks_never_touch_the_database(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "down_app").mkdir()

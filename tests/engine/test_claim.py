@@ -153,7 +153,7 @@ def test_claim_leaves_it_to_a_live_worker_whether_to_claim(
 
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("limit", [1, 7])
-def test_110_claim_takes_no_more_than_its_limit_whatever_the_plan(
+def test_failure_110_claim_takes_no_more_than_its_limit_whatever_the_plan(
     duty: EngineConnection, plan: str, limit: int
 ) -> None:
     worker_id = add_worker(duty)
@@ -281,7 +281,7 @@ def test_claim_serves_a_queue_again_once_it_is_resumed(
 
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
-def test_143_claim_works_where_the_alias_asks_for_stricter_isolation(
+def test_failure_143_claim_works_where_the_alias_asks_for_stricter_isolation(
     duty: EngineConnection, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker_id = add_worker(duty)
@@ -302,7 +302,7 @@ def test_143_claim_works_where_the_alias_asks_for_stricter_isolation(
     assert len(claimed) == 2
 
 
-def test_111_sequences_past_what_an_int4_holds(
+def test_failure_111_sequences_past_what_an_int4_holds(
     hot: EngineConnection, duty: EngineConnection
 ) -> None:
     beyond = 3_000_000_000
@@ -368,7 +368,7 @@ def test_arguments_that_python_cannot_hold_spoil_only_their_own_job(
         decode_arguments(bad.args)
 
 
-def test_82_claim_that_waits_for_a_lock_too_long_takes_nothing(
+def test_failure_082_claim_that_waits_for_a_lock_too_long_takes_nothing(
     hot: EngineConnection, duty: EngineConnection
 ) -> None:
     worker_id = add_worker(duty)

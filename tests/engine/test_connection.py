@@ -193,7 +193,7 @@ def through_proxy(monkeypatch: pytest.MonkeyPatch) -> Any:
     proxy.close()
 
 
-def test_12_server_that_does_not_answer_ends_the_call(
+def test_failure_012_server_that_does_not_answer_ends_the_call(
     through_proxy: tuple[Proxy, EngineConnection],
 ) -> None:
     proxy, connection = through_proxy
@@ -209,7 +209,7 @@ def test_12_server_that_does_not_answer_ends_the_call(
     assert time.monotonic() - began < 5
 
 
-def test_79_claim_whose_answer_is_swallowed_was_made_all_the_same(
+def test_failure_079_claim_whose_answer_is_swallowed_was_made_all_the_same(
     through_proxy: tuple[Proxy, EngineConnection], duty: EngineConnection
 ) -> None:
     proxy, connection = through_proxy

@@ -145,7 +145,7 @@ def test_every_field_of_a_new_job_reaches_its_column() -> None:
         "no time",
     ],
 )
-def test_123_a_due_time_that_has_come_means_now(
+def test_failure_123_a_due_time_that_has_come_means_now(
     options: Any, state: str, as_many: bool
 ) -> None:
     bound = add.using(**options)
@@ -177,7 +177,7 @@ def test_an_id_enqueued_again_leaves_the_first_job_alone() -> None:
     assert row(first.id).args == {"args": [1, 2], "kwargs": {}}
 
 
-def test_111_sequences_past_2147483647_work() -> None:
+def test_failure_111_sequences_past_2147483647_work() -> None:
     with connection.cursor() as cursor:
         cursor.execute("ALTER SEQUENCE relay_ready_seq RESTART 3000000000")
 
@@ -188,7 +188,7 @@ def test_111_sequences_past_2147483647_work() -> None:
     assert row(many[0].id).ready_seq > 3_000_000_000
 
 
-def test_120_large_arguments_and_wide_characters_are_inserted() -> None:
+def test_failure_120_large_arguments_and_wide_characters_are_inserted() -> None:
     handle = echo.using(queue="q" * 100).enqueue("x" * 20_000)
     wide = echo.enqueue("𝄞" * 2_000)
 
@@ -215,7 +215,7 @@ def test_a_value_comes_back_from_jsonb_as_it_was(value: Any) -> None:
 # --- in the caller's transaction -----------------------------------------------------
 
 
-def test_46_a_rolled_back_enqueue_leaves_no_job() -> None:
+def test_failure_046_a_rolled_back_enqueue_leaves_no_job() -> None:
     with rolled_back():
         add.enqueue(1, 2)
         enqueue_many([add.job(1, 2)])
@@ -223,7 +223,7 @@ def test_46_a_rolled_back_enqueue_leaves_no_job() -> None:
     assert not Job.objects.exists()
 
 
-def test_92_an_inner_savepoint_takes_only_its_own_jobs_with_it() -> None:
+def test_failure_092_an_inner_savepoint_takes_only_its_own_jobs_with_it() -> None:
     with transaction.atomic():
         outer = add.enqueue(1, 2)
         with rolled_back():
@@ -232,7 +232,7 @@ def test_92_an_inner_savepoint_takes_only_its_own_jobs_with_it() -> None:
     assert list(Job.objects.values_list("id", flat=True)) == [outer.id]
 
 
-def test_21_a_job_is_not_visible_before_its_transaction_commits(
+def test_failure_021_a_job_is_not_visible_before_its_transaction_commits(
     duty: psycopg.Connection[Any],
 ) -> None:
     with transaction.atomic():

@@ -294,7 +294,7 @@ def test_hand_back_within_the_limit_goes_on(
     assert states(duty) == {"retrying": 1}
 
 
-def test_63_delays_and_retentions_past_every_calendar_are_cut(
+def test_failure_063_delays_and_retentions_past_every_calendar_are_cut(
     hot: EngineConnection, duty: EngineConnection
 ) -> None:
     worker_id = add_worker(duty)
@@ -530,7 +530,7 @@ def test_claim_that_fails_takes_the_finish_of_its_block_with_it(
     assert end(hot, worker_id, Completed(job_id, 1, "1", None)) == {job_id}
 
 
-def test_79_connection_cut_inside_a_block_leaves_everything_as_it_was(
+def test_failure_079_connection_cut_inside_a_block_leaves_everything_as_it_was(
     hot: EngineConnection, duty: EngineConnection
 ) -> None:
     worker_id = add_worker(duty)

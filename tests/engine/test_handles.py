@@ -83,7 +83,7 @@ def test_handles_of_one_job_are_equal() -> None:
     assert handle != handle.id
 
 
-def test_46_the_handle_of_a_rolled_back_job_says_that_it_is_gone() -> None:
+def test_failure_046_the_handle_of_a_rolled_back_job_says_that_it_is_gone() -> None:
     with transaction.atomic():
         handle = add.enqueue(1, 2)
         transaction.set_rollback(True)
@@ -180,7 +180,9 @@ def test_async_code_waits_without_blocking_its_loop() -> None:
     assert async_to_sync(handle.arefresh)() == "completed"
 
 
-def test_53_waiting_inside_a_transaction_is_refused_at_once(clock: Clock) -> None:
+def test_failure_053_waiting_inside_a_transaction_is_refused_at_once(
+    clock: Clock,
+) -> None:
     with transaction.atomic():
         handle = add.enqueue(1, 2)
         with pytest.raises(WaitRefused, match=r"after the atomic\(\) block"):
@@ -189,7 +191,7 @@ def test_53_waiting_inside_a_transaction_is_refused_at_once(clock: Clock) -> Non
     assert clock.slept == []
 
 
-def test_53_inside_a_transaction_a_result_that_is_there_is_given() -> None:
+def test_failure_053_inside_a_transaction_a_result_that_is_there_is_given() -> None:
     handle = add.enqueue(1, 2)
     end(handle, "completed", 3)
 
@@ -197,7 +199,7 @@ def test_53_inside_a_transaction_a_result_that_is_there_is_given() -> None:
         assert handle.result() == 3
 
 
-def test_53_an_unknown_id_is_not_found() -> None:
+def test_failure_053_an_unknown_id_is_not_found() -> None:
     with pytest.raises(JobNotFound):
         JobHandle(uuid7(), "no:such").result()
 
@@ -205,7 +207,7 @@ def test_53_an_unknown_id_is_not_found() -> None:
 @pytest.mark.parametrize(
     "timeout", [-1, float("nan"), float("inf"), None, "1", True], ids=str
 )
-def test_53_a_wait_always_has_an_end(timeout: Any) -> None:
+def test_failure_053_a_wait_always_has_an_end(timeout: Any) -> None:
     with pytest.raises(ArgumentError, match=r"^timeout="):
         add.enqueue(1, 2).result(timeout=timeout)
 

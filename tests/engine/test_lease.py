@@ -196,7 +196,7 @@ def test_renew_of_a_lease_that_ran_out_succeeds_until_the_worker_is_given_up(
     assert lease.give_up(duty) == []
 
 
-def test_74_leases_of_different_lengths_are_each_their_own(
+def test_failure_074_leases_of_different_lengths_are_each_their_own(
     duty: EngineConnection,
 ) -> None:
     short = add_worker(duty, lease_for=timedelta(seconds=2))
@@ -302,7 +302,7 @@ def test_b1_renewal_waits_for_an_open_give_up_and_learns_that_it_lost(
     assert worker_row(duty, worker_id)["state"] == "lost"
 
 
-def test_115_give_up_that_hangs_keeps_no_other_reaper_from_the_rest(
+def test_failure_115_give_up_that_hangs_keeps_no_other_reaper_from_the_rest(
     duty: EngineConnection,
 ) -> None:
     first = add_worker(duty, lease_for=OVER)
@@ -473,7 +473,7 @@ def test_finish_by_a_lost_worker_counts_while_nobody_has_taken_the_job(
     assert take_all(duty, lost) == (0, [])
 
 
-def test_115_take_that_hangs_keeps_no_other_reaper_from_the_rest(
+def test_failure_115_take_that_hangs_keeps_no_other_reaper_from_the_rest(
     duty: EngineConnection,
 ) -> None:
     lost = add_worker(duty, state="lost")
@@ -488,7 +488,7 @@ def test_115_take_that_hangs_keeps_no_other_reaper_from_the_rest(
 # --- orphans ---
 
 
-def test_23_orphan_holders_are_lost_stopped_or_without_a_row(
+def test_failure_023_orphan_holders_are_lost_stopped_or_without_a_row(
     duty: EngineConnection,
 ) -> None:
     alive = add_worker(duty)
@@ -504,7 +504,7 @@ def test_23_orphan_holders_are_lost_stopped_or_without_a_row(
     assert states(duty) == {"queued": 6, "running": 2}
 
 
-def test_23_running_without_an_owner_is_a_state_that_cannot_be(
+def test_failure_023_running_without_an_owner_is_a_state_that_cannot_be(
     duty: EngineConnection,
 ) -> None:
     hold(duty, add_worker(duty))
@@ -676,7 +676,7 @@ def test_held_names_the_attempts_of_this_worker_in_its_queues(
     assert lease.held(hot, worker_id, ["default", "mail"]) == {first: 3, second: 1}
 
 
-def test_79_claim_whose_answer_was_lost_is_found_and_released_uncharged(
+def test_failure_079_claim_whose_answer_was_lost_is_found_and_released_uncharged(
     hot: EngineConnection, duty: EngineConnection
 ) -> None:
     worker_id, other = add_worker(duty), add_worker(duty)

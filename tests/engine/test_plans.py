@@ -274,7 +274,7 @@ def test_claim_reads_the_ready_index_and_the_rows_it_takes(
     assert found.buffers < BUFFERS_PER_ROW * BATCH
 
 
-def test_15_paused_scheduled_and_finished_backlogs_cost_a_claim_nothing(
+def test_failure_015_paused_scheduled_and_finished_backlogs_cost_a_claim_nothing(
     hot: EngineConnection, queued: Rows
 ) -> None:
     values = {

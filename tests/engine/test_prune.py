@@ -105,7 +105,7 @@ def test_prune_keeps_to_its_limit_and_takes_the_oldest_first(
     assert rows.fetchall() == [("2026-02-01",)]
 
 
-def test_48_two_pruners_share_the_work(duty: EngineConnection) -> None:
+def test_failure_048_two_pruners_share_the_work(duty: EngineConnection) -> None:
     old(duty, 10)
 
     with connect("default", role="duty", name="other") as other, other.transaction():
@@ -115,7 +115,7 @@ def test_48_two_pruners_share_the_work(duty: EngineConnection) -> None:
     assert (theirs, ours) == (6, 4)
 
 
-def test_141_prune_of_a_worker_looks_at_no_finished_job(
+def test_failure_141_prune_of_a_worker_looks_at_no_finished_job(
     duty: EngineConnection,
 ) -> None:
     gone = add_worker(duty, state="lost")
@@ -138,7 +138,7 @@ def test_prune_keeps_workers_that_nobody_has_given_up(
     assert prune.prune_workers(duty) == 0
 
 
-def test_23_prune_keeps_a_lost_worker_until_its_jobs_are_taken(
+def test_failure_023_prune_keeps_a_lost_worker_until_its_jobs_are_taken(
     duty: EngineConnection,
 ) -> None:
     holder = add_worker(duty, state="lost")

@@ -131,7 +131,7 @@ def test_a_commit_wakes_workers_with_queue_priority_and_place(
     assert listener.next() == ("mail", 7, ready_seq(handle.id))
 
 
-def test_46_a_rollback_sends_nothing(listener: Listener) -> None:
+def test_failure_046_a_rollback_sends_nothing(listener: Listener) -> None:
     with rolled_back():
         add.enqueue(1, 2)
         enqueue_many([add.job(1, 2)])
@@ -139,7 +139,7 @@ def test_46_a_rollback_sends_nothing(listener: Listener) -> None:
     assert listener.all_before_a_marker() == []
 
 
-def test_92_a_savepoint_rolled_back_announces_only_the_outer_job(
+def test_failure_092_a_savepoint_rolled_back_announces_only_the_outer_job(
     listener: Listener,
 ) -> None:
     with transaction.atomic():
@@ -151,7 +151,7 @@ def test_92_a_savepoint_rolled_back_announces_only_the_outer_job(
     assert [queue for queue, _, _ in sent] == ["outer"]
 
 
-def test_133_nothing_is_sent_inside_the_transaction(listener: Listener) -> None:
+def test_failure_133_nothing_is_sent_inside_the_transaction(listener: Listener) -> None:
     with transaction.atomic():
         add.enqueue(1, 2)
         with connection.cursor() as cursor:
@@ -177,7 +177,7 @@ def test_a_job_due_later_or_there_already_is_not_announced(listener: Listener) -
 
 
 @override_settings(RELAY={"NOTIFY": False})
-def test_133_notify_can_be_turned_off(
+def test_failure_133_notify_can_be_turned_off(
     listener: Listener, sender: wakeup._Sender
 ) -> None:
     add.enqueue(1, 2)

@@ -102,7 +102,7 @@ def test_b3_finish_and_take_race_and_exactly_one_wins(
     assert _children(duty, "relay_attempt") == _children(duty, "relay_history") == taken
 
 
-def test_77_retry_and_take_race_and_exactly_one_settles_the_job(
+def test_failure_077_retry_and_take_race_and_exactly_one_settles_the_job(
     hot: EngineConnection, duty: EngineConnection
 ) -> None:
     pairs = held_each_by_a_worker_without_a_row(duty, 200)
@@ -121,7 +121,9 @@ def test_77_retry_and_take_race_and_exactly_one_settles_the_job(
     assert charged.fetchone() == (retried, 200 - retried)
 
 
-def test_77_five_reapers_at_once_take_each_job_once(duty: EngineConnection) -> None:
+def test_failure_077_five_reapers_at_once_take_each_job_once(
+    duty: EngineConnection,
+) -> None:
     for _ in range(5):
         hold(duty, add_worker(duty, lease_for=OVER), 100)
     connections = [connect("default", role="duty", name="reaper") for _ in range(5)]
@@ -222,7 +224,7 @@ def test_reapers_take_nothing_from_workers_with_a_live_lease(
     assert _children(duty, "relay_attempt") == len(lost) * 20
 
 
-def test_81_open_finish_of_a_killed_child_does_not_deadlock_with_its_settlement(
+def test_failure_081_open_finish_of_a_killed_child_does_not_deadlock_with_its_settlement(
     hot: EngineConnection, duty: EngineConnection
 ) -> None:
     workers = [uuid7() for _ in range(200)]

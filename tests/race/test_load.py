@@ -99,7 +99,7 @@ def prune(session: EngineConnection) -> None:
     prune_workers(session)
 
 
-def test_81_finishers_reapers_and_pruners_never_deadlock_and_lose_nothing(
+def test_failure_081_finishers_reapers_and_pruners_never_deadlock_and_lose_nothing(
     duty: EngineConnection,
 ) -> None:
     count = scaled(50_000, least=1_000)

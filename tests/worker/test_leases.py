@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -182,3 +183,36 @@ def test_failure_074_workers_with_different_leases_keep_their_jobs(
 
     assert [len(database.effects_of(job, "start")) for job in jobs] == [1] * len(jobs)
     assert database.ask("SELECT max(attempt) FROM relay_job") == 1
+
+
+@pytest.mark.faketime
+@pytest.mark.slow
+@pytest.mark.parametrize("skew_seconds", [600, -600])
+def test_failure_076_a_worker_whose_clock_is_wrong_starts_and_steals_nothing(
+    database: Database, workers: Workers, skew_seconds: int
+) -> None:
+    (library,) = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
+    workers.start(
+        "-c",
+        "4",
+        environment={
+            "LD_PRELOAD": str(library),
+            "FAKETIME": f"{skew_seconds:+d}s",
+            "DONT_FAKE_MONOTONIC": "1",
+        },
+    )
+    clock = database.enqueue_one("clock")
+    database.wait_for(clock)
+    workers.start("-c", "4")
+    due_at = database.ask("SELECT now() + interval '5 minutes'")
+    later = database.enqueue_one("quick", state="scheduled", run_at=due_at)
+
+    # A coroutine: under the library time.sleep() fails.
+    long = database.enqueue("anap", 5, count=8)
+    database.wait_for_all(len(long) + 1, seconds=30)
+
+    assert abs(database.job(clock)["result"] - time.time() - skew_seconds) < 60
+    assert database.job(later)["state"] == "scheduled"
+    assert [len(database.effects_of(job, "start")) for job in long] == [1] * len(long)
+    assert database.ask("SELECT max(losses + crashes) FROM relay_job") == 0
+    assert database.ask("SELECT count(*) FROM relay_worker WHERE state = 'lost'") == 0
