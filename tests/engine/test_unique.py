@@ -349,7 +349,12 @@ def test_a_free_key_costs_one_statement_and_a_held_one_three_at_most() -> None:
     with CaptureQueriesContext(connection) as changing:
         add(Unique(on_conflict="replace"))
 
-    assert [len(found) for found in (free, held, changing)] == [1, 2, 3]
+    # Besides, a wake-up may go out.
+    counts = [
+        sum("relay_job" in query["sql"] for query in found.captured_queries)
+        for found in (free, held, changing)
+    ]
+    assert counts == [1, 2, 3]
 
 
 def test_a_job_keeps_all_its_options_beside_a_key() -> None:
