@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any, Final
 from uuid import UUID
 
@@ -79,7 +79,9 @@ def run(job: ClaimedJob, worker_id: UUID) -> Attempt:
     try:
         with _logged() as logs, _committed(), _guarded():
             if executor.is_async(job):
-                outcome = async_to_sync(executor.run_async)(job)
+                # async_to_sync takes over what the handler set in its context.
+                run_here = async_to_sync(executor.run_async)
+                outcome = copy_context().run(run_here, job)
             else:
                 outcome = executor.run(job)
     finally:

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
 from django.test import TestCase
 
-from relay import Retry, StateConflict, enqueue, enqueue_many
+from relay import Retry, StateConflict, current_job, enqueue, enqueue_many
 from relay.engine import control
 from relay.exceptions import ArgumentError, EncodeError, JobNotFound, RelayError
 from relay.ids import uuid7
@@ -50,6 +50,12 @@ class TestDrainInAPlainTestCase(TestCase):
 
         assert drained.errors == []
         assert User.objects.count() == 2
+
+    def test_nothing_of_a_coroutines_context_stays(self) -> None:
+        perform(tasks.anote, "by a coroutine")
+
+        with pytest.raises(RelayError, match="no job is running"):
+            current_job()
 
     def test_the_transaction_is_usable_after_a_handler_has_broken_it(self) -> None:
         job = tasks.spoil.enqueue("twice")
