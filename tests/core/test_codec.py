@@ -143,7 +143,9 @@ def test_any_nested_value_comes_back_equal(value: Any) -> None:
     assert carried(value) == value
 
 
-def test_failure_148_a_tuple_comes_back_as_a_list_and_that_is_all_that_changes() -> None:
+def test_failure_148_a_tuple_comes_back_as_a_list_and_that_is_all_that_changes() -> (
+    None
+):
     assert carried({"ids": (1, 2), "b": True}) == {"ids": [1, 2], "b": True}
     assert carried(Pair(1, 2)) == [1, 2]
     assert carried(OrderedDict(a=1)) == {"a": 1}
@@ -430,7 +432,9 @@ def test_failure_009_nul_in_a_result_is_stored_as_a_visible_escape() -> None:
     assert note is None
 
 
-def test_failure_085_a_lone_surrogate_in_a_result_is_stored_as_a_visible_escape() -> None:
+def test_failure_085_a_lone_surrogate_in_a_result_is_stored_as_a_visible_escape() -> (
+    None
+):
     text, note = codec.encode_result([os.fsdecode(b"caf\xe9"), "\ud800", "é"])
 
     assert json.loads(text) == ["caf\\udce9", "\\ud800", "é"]
@@ -447,7 +451,9 @@ class Hostile(dict[str, int]):
     [object(), {(1, 2): 3}, {"a": [object()]}, 10**5000, Hostile(), Colour.RED],
     ids=["object", "key", "nested", "integer", "hostile", "enum"],
 )
-def test_failure_073_a_result_that_cannot_be_carried_is_null_with_a_note(value: Any) -> None:
+def test_failure_073_a_result_that_cannot_be_carried_is_null_with_a_note(
+    value: Any,
+) -> None:
     text, note = codec.encode_result(value)
 
     assert text == "null"

@@ -108,7 +108,9 @@ def test_a_coroutine_function_makes_an_async_task() -> None:
     ],
     ids=str,
 )
-def test_failure_123_options_out_of_range_are_refused_by_name(options: Any, named: str) -> None:
+def test_failure_123_options_out_of_range_are_refused_by_name(
+    options: Any, named: str
+) -> None:
     for act in (task, partial(task, plain), add.using, partial(tasks.enqueue, "a:b")):
         with pytest.raises(ArgumentError) as refused:
             act(**options)
