@@ -224,7 +224,7 @@ def test_reapers_take_nothing_from_workers_with_a_live_lease(
     assert _children(duty, "relay_attempt") == len(lost) * 20
 
 
-def test_failure_081_open_finish_of_a_killed_child_does_not_deadlock_with_its_settlement(
+def test_failure_081_a_dead_child_s_open_finish_and_its_settlement_do_not_deadlock(
     hot: EngineConnection, duty: EngineConnection
 ) -> None:
     workers = [uuid7() for _ in range(200)]
