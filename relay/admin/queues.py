@@ -1,4 +1,4 @@
-"""Queues in the admin: what waits, what runs, and pausing."""
+"""Queues in the admin: what waits, what runs, pausing, and the order of the jobs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from django.http import HttpRequest
 
 from relay.admin.lists import RelayAdmin, actor_of
 from relay.engine import control
+from relay.engine.policy import Policy, set_policy
 from relay.models import Queue
 
 __all__ = ["QueueAdmin"]
@@ -41,11 +42,26 @@ _IS_PAUSED: Final = """
 
 @admin.register(Queue)
 class QueueAdmin(RelayAdmin):
-    """One queue a line; workers make the rows, pausing is an action."""
+    """One queue a line; workers make the rows, what may be changed are actions."""
 
-    list_display = ("name", "is_paused", "paused_until", "waiting", "running")
-    actions = ("pause", "resume")
-    fields = ("name", "is_paused", "paused_at", "paused_until", "waiting", "running")
+    list_display = (
+        "name",
+        "policy",
+        "is_paused",
+        "paused_until",
+        "waiting",
+        "running",
+    )
+    actions = ("pause", "resume", "order_fifo", "order_by_priority")
+    fields = (
+        "name",
+        "policy",
+        "is_paused",
+        "paused_at",
+        "paused_until",
+        "waiting",
+        "running",
+    )
 
     def get_queryset(self, request: HttpRequest) -> models.QuerySet[Queue]:
         most = [COUNT_CAP + 1]
@@ -120,6 +136,44 @@ class QueueAdmin(RelayAdmin):
             else f"{len(resumed):,} resumed.",
             messages.SUCCESS,
         )
+
+    @admin.action(description="Order by first in, first out", permissions=["change"])
+    def order_fifo(
+        self, request: HttpRequest, queryset: models.QuerySet[Queue]
+    ) -> None:
+        self._order(request, queryset, "fifo")
+
+    @admin.action(description="Order by priority", permissions=["change"])
+    def order_by_priority(
+        self, request: HttpRequest, queryset: models.QuerySet[Queue]
+    ) -> None:
+        self._order(request, queryset, "priority")
+
+    def _order(
+        self, request: HttpRequest, queryset: models.QuerySet[Queue], policy: Policy
+    ) -> None:
+        names = self.selected_ids(request, queryset, limit=MOST_AT_ONCE)
+        if names is None:
+            return
+        changed: list[Queue] = []
+        for queue in self._rows(names):
+            try:
+                is_new = set_policy(
+                    queue.name,
+                    policy,
+                    actor=actor_of(request),
+                    using=self.alias,
+                    known=(queue.name,),
+                )
+            except ValueError as error:  # a row that was written by hand
+                self.message_user(request, str(error), messages.ERROR)
+            else:
+                changed += [queue] if is_new else []
+        self.log_acts(request, changed, f"Queue ordered by {policy}.")
+        message = f"{len(changed):,} changed to {policy}"
+        if len(changed) < len(names):
+            message += f", {len(names) - len(changed):,} skipped: {policy} already"
+        self.message_user(request, f"{message}.", messages.SUCCESS)
 
     def _rows(self, names: list[str]) -> list[Queue]:
         rows = Queue.objects.using(self.alias).filter(name__in=names)

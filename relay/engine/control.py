@@ -164,7 +164,11 @@ WITH chosen AS MATERIALIZED (
     )
     SELECT chosen.replay_id, original.id, clock_timestamp(), clock_timestamp(),
            chosen.ready_seq, 'queued', original.task, original.queue,
-           original.priority, original.max_retries, original.timeout_ms,
+           CASE WHEN original.priority <> 0 AND EXISTS (
+               SELECT FROM relay_queue
+               WHERE name = original.queue AND policy = 'fifo'
+           ) THEN 0 ELSE original.priority END,
+           original.max_retries, original.timeout_ms,
            original.concurrency_key, original.tags, original.meta, original.args
     FROM chosen JOIN relay_job AS original ON original.id = chosen.id
     RETURNING id, replay_of, queue, priority, ready_seq

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -87,7 +87,7 @@ INSERT_READY: Final = """
 INSERT INTO relay_job (id, task, queue, priority, max_retries, args)
 VALUES (%(id)s, %(task)s, %(queue)s, %(priority)s, %(max_retries)s, %(args)s::jsonb)
 ON CONFLICT DO NOTHING
-RETURNING ready_seq
+RETURNING ready_seq, priority
 """
 
 # clock_timestamp() is volatile, so the subquery is computed once, before the CASE: a
@@ -111,14 +111,26 @@ FROM (
     ) AS at
 ) AS due
 ON CONFLICT DO NOTHING
-RETURNING CASE WHEN state = 'queued' THEN ready_seq END
+RETURNING CASE WHEN state = 'queued' THEN ready_seq END, priority
 """
+
+# A fifo queue stores priority 0. Only a job that has another pays for the look, at the
+# primary key of a small table.
+_GIVEN_PRIORITY: Final = "%(priority)s"
+_PRIORITY_BY_POLICY: Final = """CASE WHEN EXISTS (
+        SELECT FROM relay_queue WHERE name = %(queue)s AND policy = 'fifo'
+    ) THEN 0 ELSE %(priority)s END"""
+INSERT_READY_BY_POLICY: Final = INSERT_READY.replace(
+    _GIVEN_PRIORITY, _PRIORITY_BY_POLICY
+)
+INSERT_BY_POLICY: Final = INSERT.replace(_GIVEN_PRIORITY, f"({_PRIORITY_BY_POLICY})")
 
 # A ready_seq taken before the COPY is below every row's own: what the wake-up names.
 # The time without its zone: where USE_TZ is False, Django takes that off anyway.
-_CLOCK: Final = (
-    "SELECT clock_timestamp() AT TIME ZONE 'UTC', nextval('relay_ready_seq')"
-)
+_CLOCK: Final = """
+SELECT clock_timestamp() AT TIME ZONE 'UTC', nextval('relay_ready_seq'),
+       ARRAY(SELECT name FROM relay_queue WHERE policy = 'fifo')
+"""
 _COPY_READY: Final = (
     "COPY relay_job (id, task, queue, priority, max_retries, args) FROM STDIN"
 )
@@ -153,7 +165,10 @@ INSERT INTO relay_job (
     deadline_at, meta, tags, schedule_id, occurrence_at, replay_of, unique_key,
     unique_scope, unique_until, args
 )
-SELECT id, task, queue, priority,
+SELECT id, task, queue,
+       CASE WHEN priority <> 0 AND EXISTS (
+           SELECT FROM relay_queue WHERE name = asked.queue AND policy = 'fifo'
+       ) THEN 0 ELSE priority END,
        CASE WHEN due_at > clock_timestamp() THEN 'scheduled' ELSE 'queued' END,
        due_at, ready_seq, max_retries, timeout_ms, deadline, meta, tags, schedule_id,
        occurrence_at, replay_of, decode(key, 'hex'), mode || ':' || key, unique_until,
@@ -238,7 +253,7 @@ def _statement(job: NewJob) -> tuple[str, dict[str, Any]]:
         "args": job.args,
     }
     if job.is_plain:
-        return INSERT_READY, values
+        return INSERT_READY_BY_POLICY if job.priority else INSERT_READY, values
     values |= {
         "run_at": job.run_at,
         "run_in": None if job.run_in is None else max(job.run_in, _NO_DELAY),
@@ -250,7 +265,7 @@ def _statement(job: NewJob) -> tuple[str, dict[str, Any]]:
         "occurrence_at": job.occurrence_at,
         "replay_of": job.replay_of,
     }
-    return INSERT, values
+    return INSERT_BY_POLICY if job.priority else INSERT, values
 
 
 def _milliseconds(duration: timedelta | None) -> int | None:
@@ -280,7 +295,7 @@ def insert(job: NewJob, *, using: str) -> KeyHolder | None:
         cursor.execute(statement, values)
         row = cursor.fetchone()
     if row is not None and row[0] is not None:
-        wakeup.announce(using, job.queue, job.priority, row[0])
+        wakeup.announce(using, job.queue, row[1], row[0])
     return None
 
 
@@ -341,8 +356,12 @@ def _copy(jobs: Sequence[NewJob], *, using: str) -> None:
     rows: Iterable[tuple[Any, ...]]
     with connection.cursor() as cursor:
         cursor.execute(_CLOCK)
-        clock, ready_seq = cursor.fetchone()
+        clock, ready_seq, fifo = cursor.fetchone()
         now = clock.replace(tzinfo=UTC)
+        if fifo:
+            jobs = [
+                replace(job, priority=0) if job.queue in fifo else job for job in jobs
+            ]
         if all(job.is_plain for job in jobs):
             statement, rows = _COPY_READY, map(_ready_row, jobs)
             ready = jobs

@@ -98,6 +98,22 @@ def test_queues_are_paused_and_resumed_by_actions(browser: Client) -> None:
     assert LogEntry.objects.count() == 2
 
 
+def test_queues_are_ordered_by_actions(browser: Client) -> None:
+    mail, other = Queue.objects.create(name="mail"), Queue.objects.create(name="other")
+
+    fifo = press(browser, QUEUES, "order_fifo", mail, other)
+    again = press(browser, QUEUES, "order_fifo", mail)
+    back = press(browser, QUEUES, "order_by_priority", other)
+
+    mail.refresh_from_db()
+    other.refresh_from_db()
+    assert (mail.policy, other.policy) == ("fifo", "priority")
+    assert "2 changed to fifo." in said(fifo)
+    assert "0 changed to fifo, 1 skipped: fifo already." in said(again)
+    assert "1 changed to priority." in said(back)
+    assert History.objects.filter(event="policy", actor="ada").count() == 3
+
+
 def test_pausing_a_paused_queue_says_that_it_was_paused_already(
     browser: Client,
 ) -> None:

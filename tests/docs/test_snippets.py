@@ -109,6 +109,7 @@ class Project:
         self.database = database
         self.blocks = page
         self._workers: list[subprocess.Popen[bytes]] = []
+        self._supervisors = 0
         files = {
             "manage.py": MANAGE,
             "project.py": PROJECT,
@@ -153,6 +154,15 @@ class Project:
         )
         with psycopg.connect(**parameters(self.database), autocommit=True) as own:
             until(lambda: own.execute(SERVED).fetchone() is not None, seconds=30)
+            if "relay_worker" in arguments:
+                self._supervisors += 1
+                until(lambda: self._has_registered(own), seconds=30)
+
+    def _has_registered(self, own: psycopg.Connection[Any]) -> bool:
+        row = own.execute(
+            "SELECT count(DISTINCT supervisor) FROM relay_worker"
+        ).fetchone()
+        return row is not None and row[0] >= self._supervisors
 
     def stop(self) -> list[int]:
         """Stop what was started, as a deploy would; return the exit codes."""
