@@ -23,7 +23,14 @@ from django.db.models import Model
 
 from relay.dataclass_names import register, register_annotations, registered
 from relay.exceptions import DecodeError, EncodeError
-from relay.packing import TAG, Packer, RefusedError, clean_text, shown
+from relay.packing import (
+    DEPTH_LIMIT,
+    TAG,
+    Packer,
+    RefusedError,
+    clean_text,
+    shown,
+)
 
 __all__ = [
     "adecode_arguments",
@@ -37,8 +44,8 @@ __all__ = [
     "register_annotations",
 ]
 
-# Source: docs/reference/arguments.md, "Limits". Larger values belong in a table or a
-# file, with their key as the argument.
+# Unless the settings say otherwise. Source: docs/reference/arguments.md, "Limits".
+# Larger values belong in a table or a file, with their key as the argument.
 ARGUMENTS_LIMIT_BYTES: Final = 256 * 1024
 RESULT_LIMIT_BYTES: Final = 1024 * 1024
 
@@ -54,55 +61,67 @@ def _size_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def encode(value: object, path: str = "value") -> str:
+def encode(value: object, path: str = "value", *, depth: int = DEPTH_LIMIT) -> str:
     """Return the value as JSON text for a jsonb column.
+
+    Args:
+        depth: how deep it may be nested.
 
     Raises:
         EncodeError: something in it cannot be carried; path says where it stands,
             counted from the given root.
     """
-    packer = Packer(strict=True)
+    packer = Packer(strict=True, depth=depth)
     try:
         return _dumps(packer.pack(value))
     except RefusedError as refused:
         raise EncodeError(refused.path(path), refused.reason) from None
 
 
-def encode_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def encode_arguments(
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    limit_bytes: int = ARGUMENTS_LIMIT_BYTES,
+    depth: int = DEPTH_LIMIT,
+) -> str:
     """Return a call's arguments as the JSON text of relay_job.args.
 
     Raises:
-        EncodeError: an argument cannot be carried, or all are larger than 256 KiB.
+        EncodeError: an argument cannot be carried, or all are larger than the limit.
     """
-    text = (
-        f'{{"args":{encode(args, "args")},'
-        f'"kwargs":{_encode_keywords(kwargs) if kwargs else "{}"}}}'
-    )
+    keywords = _encode_keywords(kwargs, depth) if kwargs else "{}"
+    text = f'{{"args":{encode(args, "args", depth=depth)},"kwargs":{keywords}}}'
     size = _size_bytes(text)
-    if size > ARGUMENTS_LIMIT_BYTES:
+    if size > limit_bytes:
         raise EncodeError(
             "args",
-            f"are {size} bytes as JSON; at most {ARGUMENTS_LIMIT_BYTES} are stored "
-            "with a job: save the data and pass its key",
+            f"are {size} bytes as JSON; at most {limit_bytes} are stored with a job "
+            "(RELAY['MAX_ARGUMENT_BYTES']): save the data and pass its key",
         )
     return text
 
 
-def _encode_keywords(kwargs: dict[str, Any]) -> str:
+def _encode_keywords(kwargs: dict[str, Any], depth: int) -> str:
     if TAG in kwargs:
         raise EncodeError(f"kwargs[{TAG!r}]", "is a name that relay keeps for itself")
-    return encode(kwargs, "kwargs")
+    return encode(kwargs, "kwargs", depth=depth)
 
 
-def encode_result(value: object) -> tuple[str, str | None]:
+def encode_result(
+    value: object,
+    *,
+    limit_bytes: int = RESULT_LIMIT_BYTES,
+    depth: int = DEPTH_LIMIT,
+) -> tuple[str, str | None]:
     """Return a task's result as JSON text, and a note if it is not all there.
 
     Never raises: the work is done, so its result must not make it run again. NaN and
     the infinities become null, NUL and lone surrogates a visible escape; a value that
-    cannot be carried at all, or is larger than 1 MiB, is stored as null. The note
+    cannot be carried at all, or is larger than the limit, is stored as null. The note
     says what was lost and where.
     """
-    packer = Packer(strict=False)
+    packer = Packer(strict=False, depth=depth)
     try:
         text = _dumps(packer.pack(value))
         size = _size_bytes(text)
@@ -110,8 +129,8 @@ def encode_result(value: object) -> tuple[str, str | None]:
         return _unstored(f"{refused.path('result')} {refused.reason}")
     except Exception as error:  # an edge: a value's own code may raise anything
         return _unstored(f"encoding it raised {type(error).__name__}")
-    if size > RESULT_LIMIT_BYTES:
-        return _unstored(f"it is {size} bytes as JSON, above {RESULT_LIMIT_BYTES}")
+    if size > limit_bytes:
+        return _unstored(f"it is {size} bytes as JSON, above {limit_bytes}")
     if not packer.notes:
         return text, None
     lost = "; ".join(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import cache
@@ -24,6 +26,7 @@ __all__ = [
     "QUEUE_NAME",
     "Settings",
     "check_queue_name",
+    "decode_key",
     "get_settings",
     "read_settings",
 ]
@@ -50,6 +53,18 @@ _NUMBERS: Final = {
     "crash_limit": 1,
     "loss_limit": 1,
 }
+# The least and the most that each may be. jsonb holds far more, but a claim reads the
+# arguments of many jobs at once; deeper values meet the limit of Python's recursion.
+_SIZES: Final = {
+    "max_argument_bytes": (1, 64 * 1024 * 1024),
+    "max_result_bytes": (1, 64 * 1024 * 1024),
+    "max_depth": (1, 128),
+}
+
+_KEY_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+KEY_BYTES: Final = 32
+
+EncryptionKey = str | bytes | Callable[[], str | bytes]
 
 
 def check_queue_name(name: object) -> str:
@@ -102,6 +117,19 @@ class Settings:
     # The database is reached through a pooler in transaction mode: no LISTEN, no
     # session settings, no prepared statements.
     transaction_pooler: bool = False
+    # Most bytes of JSON that one job's arguments, and its result, may have.
+    max_argument_bytes: int = 256 * 1024
+    max_result_bytes: int = 1024 * 1024
+    # How deep arguments and results may be nested.
+    max_depth: int = 64
+    # Of sensitive arguments, by key id; the first encrypts, all of them decrypt. Never
+    # shown: not in the repr, not in a message.
+    encryption_keys: Mapping[str, EncryptionKey] = field(
+        default_factory=dict, repr=False, hash=False
+    )
+    # A regular expression: what is stored under a name in which it is found is shown
+    # nowhere.
+    redacted_names: str = "token|secret|pass|key|auth|cookie|card"
 
     def __post_init__(self) -> None:
         for key, shortest in _DURATIONS.items():
@@ -110,6 +138,10 @@ class Settings:
             _check_retention(key, getattr(self, key))
         for key, least in _NUMBERS.items():
             _check_number(key, getattr(self, key), least)
+        for key, (least, most) in _SIZES.items():
+            _check_number(key, getattr(self, key), least, most)
+        object.__setattr__(self, "encryption_keys", _read_keys(self.encryption_keys))
+        _check_pattern("redacted_names", self.redacted_names)
         for key in ("notify", "schedule_in_workers", "transaction_pooler"):
             if not isinstance(getattr(self, key), bool):
                 raise _refused(key, getattr(self, key), "give True or False")
@@ -147,11 +179,68 @@ def _check_retention(key: str, value: object) -> None:
         )
 
 
-def _check_number(key: str, value: object, least: int) -> None:
+def _check_number(key: str, value: object, least: int, most: int = MOST) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise _refused(key, value, f"give a whole number of at least {least}")
-    if value > MOST:
-        raise _refused(key, value, f"give a whole number of at most {MOST:,}")
+    if value > most:
+        raise _refused(key, value, f"give a whole number of at most {most:,}")
+
+
+def _check_pattern(key: str, value: object) -> None:
+    try:
+        if isinstance(value, str) and value:
+            re.compile(value)
+            return
+    except re.error:
+        pass
+    raise _refused(key, value, "give a regular expression, such as 'token|secret'")
+
+
+# --- keys: no message may hold a value ----------------------------------------------
+
+
+def _keys_refused(reason: str) -> SettingsError:
+    return SettingsError(
+        f"RELAY['ENCRYPTION_KEYS'] {reason}: give a dict of key ids and keys, the "
+        f"current one first; a key is {KEY_BYTES} bytes as base64, or a callable that "
+        "returns it"
+    )
+
+
+def _read_keys(value: object) -> dict[str, EncryptionKey]:
+    """Return the keys, also of the text form 'id:base64,id:base64' of a variable."""
+    if isinstance(value, str):
+        pairs = [part.strip().partition(":") for part in value.split(",") if part]
+        if not all(colon for _, colon, _ in pairs):
+            raise _keys_refused("is a text without key ids, such as 'id:base64'")
+        if len({name for name, _, _ in pairs}) < len(pairs):
+            raise _keys_refused("names a key twice")
+        value = {name: key for name, _, key in pairs}
+    if not isinstance(value, Mapping):
+        raise _keys_refused(f"is a {type(value).__name__}")
+    for name, key in value.items():
+        if not isinstance(name, str) or not _KEY_ID.fullmatch(name):
+            raise _keys_refused(
+                "has a key id that is not 1 to 64 letters, digits, '_', '.' or '-'"
+            )
+        if not callable(key) and decode_key(key) is None:
+            raise _keys_refused(f"holds no {KEY_BYTES} bytes under {name!r}")
+    return dict(value)
+
+
+def decode_key(value: object) -> bytes | None:
+    """Return the bytes of a key, as they are or as base64; None if it is no key."""
+    if isinstance(value, str):
+        try:
+            value = base64.b64decode(value.strip().translate(_STANDARD), validate=True)
+        except (binascii.Error, ValueError):
+            return None
+    if isinstance(value, bytes) and len(value) == KEY_BYTES:
+        return value
+    return None
+
+
+_STANDARD: Final = str.maketrans("-_", "+/")
 
 
 def read_settings(values: object) -> Settings:

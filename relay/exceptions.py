@@ -14,6 +14,7 @@ __all__ = [
     "EncodeError",
     "JobNotFound",
     "LeaseLost",
+    "MissingKey",
     "RelayError",
     "ResultTimeout",
     "Retry",
@@ -61,6 +62,18 @@ class EncodeError(RelayError, ValueError):
 
 class DecodeError(RelayError, ValueError):
     """Stored arguments or a stored result that cannot be turned back into values."""
+
+
+class MissingKey(RelayError, LookupError):
+    """A key that encrypts sensitive arguments is not at hand in this process.
+
+    Attributes:
+        key_id: its name in RELAY["ENCRYPTION_KEYS"].
+    """
+
+    def __init__(self, key_id: str, reason: str) -> None:
+        super().__init__(f"the encryption key {key_id!r} {reason}")
+        self.key_id = key_id
 
 
 class TaskNameConflict(RelayError):

@@ -13,7 +13,7 @@ from uuid import UUID
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from relay import codec
+from relay import sensitive
 from relay.engine import control
 from relay.exceptions import (
     ArgumentError,
@@ -135,6 +135,7 @@ class JobHandle(Generic[R_co]):
             ResultTimeout: the job has not ended in time; it goes on.
             WaitRefused: the caller is inside a transaction, where waiting is useless.
             DecodeError: the result cannot be turned back into a value here.
+            MissingKey: it is encrypted, and its key is not at hand here.
         """
         return cast("R_co", self._result(self._wait(timeout)))
 
@@ -230,7 +231,9 @@ class JobHandle(Generic[R_co]):
         state, result, error_class, message = row
         if state != "completed":
             raise TaskFailed(self.id, state, error_class, message)
-        return codec.decode(None if result is None else json.loads(result))
+        return sensitive.decode_result(
+            None if result is None else json.loads(result), self.id
+        )
 
 
 def _state(value: str) -> JobState:

@@ -6,10 +6,10 @@ Each refusal names the value, the reason and the remedy.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Any, Final, TypedDict
+from typing import Any, Final, Literal, TypedDict
 from uuid import UUID
 
 from relay.conf import MOST, check_queue_name
@@ -57,6 +57,8 @@ class TaskOptions(TypedDict, total=False):
         backoff: when a job that raised runs again.
         retention: how long completed jobs are kept; None for ever, 0 not at all.
         unique: what makes a job a duplicate of another, and what then.
+        sensitive: the names of arguments that are encrypted in the row and shown
+            nowhere; True for all of them and the result.
     """
 
     name: str
@@ -66,6 +68,7 @@ class TaskOptions(TypedDict, total=False):
     backoff: Backoff
     retention: timedelta | None
     unique: Unique | None
+    sensitive: Sequence[str] | Literal[True]
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -77,6 +80,7 @@ class EnqueueOptions(TypedDict, total=False):
         queue, priority, max_retries: instead of the task's.
         id: the job's id; enqueueing it again while the job is there does nothing.
         unique: instead of the task's; None takes no key.
+        sensitive: besides the task's, as where its code is not at hand.
     """
 
     run_at: datetime | None
@@ -86,6 +90,7 @@ class EnqueueOptions(TypedDict, total=False):
     max_retries: int
     id: UUID
     unique: Unique | None
+    sensitive: Sequence[str] | Literal[True]
 
 
 def _check_number(name: str, value: object, allowed: range) -> None:
@@ -130,6 +135,19 @@ def _check_run_in(value: object) -> None:
         )
 
 
+def _check_sensitive(value: object) -> None:
+    if value is True:
+        return
+    is_sequence = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    if is_sequence and all(isinstance(name, str) for name in value):  # type: ignore[attr-defined] # a Sequence
+        return
+    # Not the value: where a sensitive argument is passed by mistake, it is one.
+    raise ArgumentError(
+        f"sensitive is a {type(value).__name__}: give the names of arguments, such as "
+        'sensitive=("card",), or True for all'
+    )
+
+
 def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
     if not options.keys() <= known:
         unknown = ", ".join(sorted(options.keys() - known))
@@ -142,6 +160,8 @@ def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
         _check_number("priority", options["priority"], PRIORITIES)
     if "max_retries" in options:
         _check_number("max_retries", options["max_retries"], MAX_RETRIES)
+    if "sensitive" in options:
+        _check_sensitive(options["sensitive"])
     unique = options.get("unique")
     if unique is not None and not isinstance(unique, Unique):
         raise ArgumentError(

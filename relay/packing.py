@@ -44,8 +44,9 @@ class RefusedError(Exception):
 class Packer:
     """Turns values into what json can write; strict refuses what would be changed."""
 
-    def __init__(self, *, strict: bool) -> None:
+    def __init__(self, *, strict: bool, depth: int = DEPTH_LIMIT) -> None:
         self.strict = strict
+        self.depth = depth
         self.notes: list[RefusedError] = []
 
     def pack(self, value: Any, depth: int = 0) -> Any:
@@ -56,9 +57,9 @@ class Packer:
             return value
         if kind is int:
             return self.integer(value)
-        if depth > DEPTH_LIMIT:
+        if depth > self.depth:
             raise RefusedError(
-                f"is nested more than {DEPTH_LIMIT} deep, or contains itself"
+                f"is nested more than {self.depth} deep, or contains itself"
             )
         if kind is list or kind is tuple:
             return self.items(value, depth)

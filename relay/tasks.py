@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import FunctionType, MappingProxyType
 from typing import (
     Any,
     Final,
     Generic,
+    Literal,
     ParamSpec,
     Protocol,
     TypeVar,
@@ -23,11 +24,16 @@ from uuid import UUID
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 
-from relay import codec
+from relay import codec, sensitive
 from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
 from relay.dataclass_names import signature
 from relay.engine import enqueue as engine
-from relay.exceptions import ArgumentError, TaskNameConflict, UnknownTask
+from relay.exceptions import (
+    ArgumentError,
+    EncodeError,
+    TaskNameConflict,
+    UnknownTask,
+)
 from relay.handles import JobHandle
 from relay.ids import uuid7
 from relay.options import (
@@ -81,6 +87,8 @@ class Task(Generic[P, R]):
         max_retries, backoff: None takes the settings'.
         retention: of completed jobs; DEFAULT takes the settings', None keeps them.
         unique: what makes its jobs duplicates; None takes no key.
+        sensitive: the names of arguments that are encrypted; True for all, and the
+            result.
     """
 
     def __init__(
@@ -101,6 +109,11 @@ class Task(Generic[P, R]):
         self.signature = signature(function)
         if self.unique is not None:
             self.unique.check(self.name, self.signature)
+        self.sensitive: sensitive.Names = _names(options.get("sensitive", ()))
+        if self.sensitive:
+            sensitive.check_library()
+            sensitive.check_names(self.name, self.signature, self.sensitive)
+            sensitive.check_unique(self.name, self.unique, self.sensitive)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return cast("R", self.function(*args, **kwargs))
@@ -223,6 +236,10 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     return register(kind(function, **options))
 
 
+def _names(given: Sequence[str] | Literal[True]) -> sensitive.Names:
+    return True if given is True else tuple(given)
+
+
 def _name_of(function: Callable[..., Any]) -> str:
     module, name = function.__module__, function.__qualname__
     if name != function.__name__ or name == "<lambda>":
@@ -307,10 +324,15 @@ _NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest(Generic[R_co]):
-    """A job that is checked and encoded but not enqueued yet; made by Task.job."""
+    """A job that is checked and encoded but not enqueued yet; made by Task.job.
+
+    Attributes:
+        args: the arguments as JSON, not shown.
+        sealed: where in them stands what new_job encrypts.
+    """
 
     task: str
-    args: str
+    args: str = field(repr=False)
     queue: str
     priority: int
     max_retries: int
@@ -318,14 +340,25 @@ class JobRequest(Generic[R_co]):
     run_in: timedelta | None = None
     id: UUID | None = None
     unique: UniqueKey | None = None
+    sealed: tuple[sensitive.Place, ...] = ()
 
     def new_job(self) -> engine.NewJob:
-        """Return what the engine inserts, with a new id unless one was given."""
+        """Return what the engine inserts, with a new id unless one was given.
+
+        Raises:
+            SettingsError: an argument is sensitive, and there is no key.
+            MissingKey: as above, and the key cannot be fetched.
+        """
+        job_id = self.id or uuid7()
         return engine.NewJob(
-            id=self.id or uuid7(),
+            id=job_id,
             task=self.task,
             queue=self.queue,
-            args=self.args,
+            args=(
+                sensitive.seal_arguments(self.args, self.sealed, job_id)
+                if self.sealed
+                else self.args
+            ),
             priority=self.priority,
             run_at=self.run_at,
             run_in=self.run_in,
@@ -346,9 +379,13 @@ def _request(
         raise ArgumentError(f"{made.name}{made.signature}: {error}") from None
     max_retries = options.get("max_retries", made.max_retries)
     unique: Unique | None = options.get("unique", made.unique)
+    sealed: tuple[sensitive.Place, ...] = ()
+    if made.sensitive or options.get("sensitive"):
+        sealed = _sealed(made.name, made, args, kwargs, options, unique)
     return JobRequest(
         task=made.name,
-        args=codec.encode_arguments(args, kwargs),
+        args=_encode(args, kwargs, sealed),
+        sealed=sealed,
         queue=options.get("queue", made.queue),
         priority=options.get("priority", made.priority),
         max_retries=(
@@ -365,6 +402,44 @@ def _request(
     )
 
 
+def _sealed(
+    name: str,
+    made: Task[..., Any] | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    options: Mapping[str, Any],
+    unique: Unique | None,
+) -> tuple[sensitive.Place, ...]:
+    """Return where what is sensitive stands in a call, for a task or a name."""
+    sensitive.check_library()
+    names = _names(options.get("sensitive", ()))
+    signature = None
+    if made is not None:
+        signature = made.signature
+        sensitive.check_names(name, signature, names)
+        names = sensitive.united(made.sensitive, names)
+    sensitive.check_unique(name, unique, names)
+    return sensitive.find_places(name, signature, names, args, kwargs)
+
+
+def _encode(
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    sealed: tuple[sensitive.Place, ...],
+) -> str:
+    settings = get_settings()
+    try:
+        return codec.encode_arguments(
+            args,
+            kwargs,
+            limit_bytes=settings.max_argument_bytes,
+            depth=settings.max_depth,
+        )
+    except EncodeError as error:
+        failure = sensitive.veiled(error, sealed)
+    raise failure  # here: the first one, which may quote a value, must not follow it
+
+
 def _request_by_name(
     name: object,
     args: tuple[Any, ...],
@@ -378,9 +453,13 @@ def _request_by_name(
         return _request(made, args, keywords, options)
     task_name = check_task_name(name)
     unique: Unique | None = options.get("unique")
+    sealed: tuple[sensitive.Place, ...] = ()
+    if options.get("sensitive"):
+        sealed = _sealed(task_name, None, args, keywords, options, unique)
     return JobRequest(
         task=task_name,
-        args=codec.encode_arguments(args, keywords),
+        args=_encode(args, keywords, sealed),
+        sealed=sealed,
         queue=options.get("queue", DEFAULT_QUEUE),
         priority=options.get("priority", 0),
         max_retries=options.get("max_retries", get_settings().max_retries),

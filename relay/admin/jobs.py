@@ -28,7 +28,9 @@ from relay.admin.lists import (
 )
 from relay.conf import get_settings
 from relay.engine import control
+from relay.exceptions import DecodeError, MissingKey
 from relay.models import Attempt, History, Job, JobState, Queue
+from relay.redaction import redact
 from relay.tasks import known_queues
 
 __all__ = ["JobAdmin"]
@@ -237,11 +239,11 @@ class JobAdmin(RelayAdmin):
 
     @admin.display(description="arguments")
     def arguments_text(self, job: Any) -> SafeString | str:
-        return showing(job.shown_args)
+        return showing(redact(job.shown_args))
 
     @admin.display(description="result")
     def result_text(self, job: Any) -> SafeString | str:
-        return showing(job.shown_result)
+        return showing(redact(job.shown_result))
 
     @admin.display(description="error message")
     def error_text(self, job: Any) -> SafeString | str:
@@ -249,7 +251,7 @@ class JobAdmin(RelayAdmin):
 
     @admin.display(description="progress")
     def progress_text(self, job: Any) -> SafeString | str:
-        return showing(job.shown_progress)
+        return showing(redact(job.shown_progress))
 
     @admin.display(description="tags")
     def tags_text(self, job: Any) -> SafeString | str:
@@ -257,7 +259,7 @@ class JobAdmin(RelayAdmin):
 
     @admin.display(description="meta")
     def meta_text(self, job: Any) -> SafeString | str:
-        return showing(job.shown_meta)
+        return showing(redact(job.shown_meta))
 
     @admin.display(description="worker")
     def worker(self, job: Job) -> SafeString | str:
@@ -372,7 +374,11 @@ class JobAdmin(RelayAdmin):
         ids = self.selected_ids(request, queryset, limit=MOST_AT_ONCE)
         if ids is None:
             return
-        report = act(ids, actor=actor_of(request), using=self.alias)
+        try:
+            report = act(ids, actor=actor_of(request), using=self.alias)
+        except (DecodeError, MissingKey) as error:  # of arguments that are encrypted
+            self.message_user(request, f"Nothing was done: {error}.", messages.ERROR)
+            return
         if report.done:
             rows = Job.objects.using(self.alias).filter(pk__in=report.done)
             self.log_acts(request, list(rows.only("id", "task")), f"Job {done}.")

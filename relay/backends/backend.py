@@ -17,7 +17,7 @@ from django.conf import settings
 from django.core import checks
 from django.utils import timezone
 
-from relay import tasks
+from relay import sensitive, tasks
 from relay.backends.library import (
     BaseTaskBackend,
     InvalidTask,
@@ -46,7 +46,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # OPTIONS of an alias may say all that @relay.task may, but what @task itself says.
-_OPTIONS: Final = frozenset(TaskOptions.__annotations__) - {"name", "queue", "priority"}
+_OPTIONS: Final = frozenset(TaskOptions.__annotations__) - {
+    "name",
+    "queue",
+    "priority",
+    "sensitive",
+}
 
 
 # --- tasks ---------------------------------------------------------------------------
@@ -245,6 +250,11 @@ class RelayBackend(BaseTaskBackend):
         created_at, run_at = times.filter(pk=job.id).first() or [timezone.now()] * 2
         if isinstance(task.run_after, timedelta):
             task = varied(task, run_after=run_at)
+        if native.sensitive:  # a result is shown, logged and handed to receivers
+            places = sensitive.find_places(
+                native.name, native.signature, native.sensitive, args, kwargs
+            )
+            args, kwargs = sensitive.mask_arguments(places, args, kwargs)
         result: TaskResult[P, R] = new_result(
             task, self.alias, job.id, enqueued_at=created_at, arguments=(args, kwargs)
         )

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from relay import backends, codec, exceptions
+from relay import backends, codec, exceptions, sensitive
 from relay.backends.library import Task, TaskError, TaskResult, TaskResultStatus
 from relay.exceptions import DecodeError, RelayError
 
@@ -130,18 +130,26 @@ def result_of(
     # Not by the constructor: relay's own API carries more than JSON.
     change(
         result,
+        # Encrypted ones are shown by nobody; the handler alone is given them.
         args=[_decoded(item) for item in job.args.get("args", [])],
         kwargs={
             key: _decoded(item) for key, item in job.args.get("kwargs", {}).items()
         },
     )
     if result.status == TaskResultStatus.SUCCESSFUL:
-        change(result, _return_value=_decoded(job.result))
+        value = job.result
+        if sensitive.is_sealed(value):
+            value = sensitive.decode_result(value, job.id)
+        else:
+            value = _decoded(value)
+        change(result, _return_value=value)
     return result
 
 
 def _decoded(document: Any) -> Any:
     """Return the value, or as it is stored where its class or row is gone."""
+    if sensitive.is_sealed(document):
+        return sensitive.MASK
     try:
         return codec.decode(document)
     except DecodeError:

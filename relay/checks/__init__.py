@@ -26,6 +26,7 @@ _STATIC: Final = (
     configuration.check_time_zone,
     code.check_tasks,
     code.check_declared,
+    code.check_sensitive,
     code.check_arguments,
 )
 

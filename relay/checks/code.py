@@ -1,4 +1,4 @@
-"""E004, E008, W003, W011: what the registered tasks and declared schedules tell."""
+"""E004, E008, E010, W003, W011: what the tasks and declared schedules tell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ from relay.exceptions import EncodeError
 from relay.scheduler.registry import declared
 from relay.tasks import Task, all_tasks, known_queues
 
-__all__ = ["check_arguments", "check_declared", "check_tasks", "unknown_queue"]
+__all__ = [
+    "check_arguments",
+    "check_declared",
+    "check_sensitive",
+    "check_tasks",
+    "unknown_queue",
+]
 
 
 def check_tasks(**_: object) -> list[CheckMessage]:
@@ -48,6 +54,24 @@ def _is_importable(module: str) -> bool:
         return find_spec(module) is not None
     except (ImportError, ValueError):
         return False
+
+
+def check_sensitive(**_: object) -> list[CheckMessage]:
+    """E010: a task has sensitive arguments, and there is nothing to encrypt them by."""
+    relay = readable_settings()
+    if relay is None or relay.encryption_keys:
+        return []
+    return [
+        error(
+            "E010",
+            f"the task {made.name!r} has sensitive arguments, and "
+            "RELAY['ENCRYPTION_KEYS'] is empty: its jobs cannot be enqueued",
+            "Give a key, as docs/howto/sensitive-arguments.md shows.",
+            obj=made.function,
+        )
+        for made in all_tasks().values()
+        if made.sensitive
+    ]
 
 
 def check_declared(**_: object) -> list[CheckMessage]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +12,7 @@ from uuid import UUID
 import psycopg
 from django.db import IntegrityError, connections, transaction
 
+from relay import sensitive
 from relay.conf import LONGEST, check_queue_name, get_settings
 from relay.engine import wakeup
 from relay.exceptions import StateConflict, UnknownQueue
@@ -171,14 +173,20 @@ WITH chosen AS MATERIALIZED (
            original.max_retries, original.timeout_ms,
            original.concurrency_key, original.tags, original.meta, original.args
     FROM chosen JOIN relay_job AS original ON original.id = chosen.id
-    RETURNING id, replay_of, queue, priority, ready_seq
+    RETURNING id, replay_of, queue, priority, ready_seq,
+              CASE WHEN args ? 'sealed' THEN args::text END AS sealed
 ), noted AS (
     INSERT INTO relay_history (job_id, at, event, attempt, actor, detail)
     SELECT original.id, clock_timestamp(), 'replay', original.attempt, %(actor)s,
            jsonb_build_object('job', made.id)
     FROM made JOIN relay_job AS original ON original.id = made.replay_of
 )
-SELECT replay_of, id, queue, priority, ready_seq FROM made
+SELECT replay_of, id, queue, priority, ready_seq, sealed FROM made
+"""
+# Arguments that are encrypted are so for one job: the copy is encrypted anew, unseen
+# before the commit.
+RESEAL: Final = """
+UPDATE relay_job SET args = %(args)s::jsonb WHERE id = %(id)s RETURNING id
 """
 
 # A queue without a row is paused only if the caller knows it: an upsert of a mistyped
@@ -358,6 +366,9 @@ def replay(job_id: UUID, *, actor: str | None, using: str) -> UUID:
     Raises:
         StateConflict: the job has not ended, does not exist, or its last replay had
             not ended when this one was asked for; nothing was changed.
+        MissingKey: its arguments are encrypted, and their key is not at hand in this
+            process; nothing was changed.
+        DecodeError: its encrypted arguments were altered; nothing was changed.
 
     Transaction: joins the caller's on Django's connection, or its own; under READ
     COMMITTED, as a stricter level hides the replays of others. The wake-up goes out
@@ -473,6 +484,12 @@ def _act(
     )
 
 
+def _reseal(text: str, original: UUID, replay_id: UUID, *, using: str) -> None:
+    made = sensitive.reseal_arguments(json.loads(text), original, replay_id)
+    if made is not None:
+        _rows(RESEAL, {"id": replay_id, "args": json.dumps(made)}, using=using)
+
+
 def _replay(
     job_ids: Iterable[UUID], *, actor: str | None, using: str
 ) -> tuple[dict[UUID, UUID], list[StateConflict]]:
@@ -483,7 +500,7 @@ def _replay(
         locked = _rows(LOCK_ORIGINALS, {"ids": ids}, using=using)
         states: dict[UUID, str] = {row[0]: row[1] for row in locked}
         if locked:
-            for original, replay_id, queue, priority, ready_seq in _rows(
+            for original, replay_id, queue, priority, ready_seq, sealed in _rows(
                 REPLAY,
                 {
                     "ids": ids,
@@ -494,6 +511,8 @@ def _replay(
                 using=using,
             ):
                 replays[original] = replay_id
+                if sealed is not None:
+                    _reseal(sealed, original, replay_id, using=using)
                 ready.append((queue, priority, ready_seq))
         for wake_up in wakeup.lowest(ready):
             wakeup.announce(using, *wake_up)

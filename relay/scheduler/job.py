@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any, Protocol
 from uuid import UUID
 
+from relay import sensitive
 from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
 from relay.engine.enqueue import NewJob
 from relay.exceptions import ScheduleError, UnknownTask
 from relay.ids import uuid7
 from relay.options import PRIORITIES
-from relay.tasks import get_task
+from relay.tasks import Task, get_task
 
-__all__ = ["Definition", "check_arguments", "check_priority", "check_queue", "make_job"]
+__all__ = [
+    "Definition",
+    "check_arguments",
+    "check_priority",
+    "check_queue",
+    "make_job",
+    "refuse_sensitive",
+]
 
 
 class Definition(Protocol):
@@ -45,6 +54,9 @@ def make_job(row: Definition) -> NewJob:
         queue = task.queue if queue is None else queue
         priority = task.priority if priority is None else priority
         max_retries = max_retries if task.max_retries is None else task.max_retries
+        if task.sensitive:
+            document = check_arguments(json.loads(row.args))
+            refuse_sensitive(task, document["args"], document["kwargs"])
     return NewJob(
         id=uuid7(),
         task=row.task,
@@ -75,6 +87,23 @@ def check_arguments(document: object) -> dict[str, Any]:
     raise ScheduleError(
         'the arguments must have the form {"args": [...], "kwargs": {...}}'
     )
+
+
+def refuse_sensitive(
+    task: Task[..., Any], args: Collection[object], kwargs: Collection[str]
+) -> None:
+    """Refuse a schedule that would give sensitive arguments: its row keeps them plain.
+
+    Raises:
+        ScheduleError: it would.
+    """
+    if task.sensitive and sensitive.find_places(
+        task.name, task.signature, task.sensitive, args, kwargs
+    ):
+        raise ScheduleError(
+            f"a schedule of {task.name} cannot give its sensitive arguments, as its "
+            "row is not encrypted: let the handler look them up"
+        )
 
 
 def check_queue(name: str) -> str:

@@ -18,6 +18,7 @@ from relay.conf import get_settings
 from relay.exceptions import EncodeError, ScheduleError
 from relay.scheduler.catchup import CatchUpPolicy
 from relay.scheduler.cron import load_zone, parse
+from relay.scheduler.job import refuse_sensitive
 from relay.scheduler.validation import check_policy
 from relay.tasks import Task
 
@@ -155,6 +156,7 @@ def _encode(
 ) -> str:
     try:
         task.signature.bind(*args, **kwargs)
+        refuse_sensitive(task, args, kwargs)
         return codec.encode_arguments(args, kwargs)
     except (TypeError, EncodeError) as error:
         raise ScheduleError(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from relay import sensitive
 from relay.codec import decode_arguments
 from relay.exceptions import RelayError
 from relay.models import Job
@@ -100,7 +101,7 @@ class _Wanted:
 
 def _compare(wanted: Any, job: Job) -> Iterator[str]:
     try:
-        args, kwargs = decode_arguments(job.args)
+        args, kwargs = sensitive.decode_arguments(job.args, job.id)
     except RelayError as error:
         yield f"args: cannot be read: {error}"
         return

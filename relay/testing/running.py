@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
-from relay import codec
+from relay import sensitive
 from relay.conf import get_settings
 from relay.engine import finish
 from relay.engine.claim import (
@@ -376,7 +376,7 @@ def perform(
 def _told(attempt: attempts.Attempt, state: JobState) -> Outcome[Any]:
     outcome, result, delay = attempt.outcome, None, None
     if isinstance(outcome, finish.Completed):
-        result = codec.decode(json.loads(outcome.result))
+        result = sensitive.decode_result(json.loads(outcome.result), outcome.id)
     elif state == JobState.RETRYING:
         delay = timedelta(seconds=outcome.delay_seconds)
     return Outcome(

@@ -21,18 +21,19 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import TransactionStatus
 
 from relay import context
-from relay.codec import (
-    adecode_arguments,
-    clean_text,
-    decode_arguments,
-    encode_result,
-)
+from relay.codec import clean_text
 from relay.conf import get_settings
 from relay.engine.claim import ClaimedJob
 from relay.engine.connection import is_outage
 from relay.engine.finish import Completed, Outcome, Settled, Verb
-from relay.exceptions import DecodeError, Retry, SkipRetry, UnknownTask
+from relay.exceptions import DecodeError, MissingKey, Retry, SkipRetry, UnknownTask
 from relay.retry import Backoff
+from relay.sensitive import (
+    adecode_arguments,
+    decode_arguments,
+    encode_result,
+    mask_text,
+)
 from relay.tasks import Default, Task, get_task
 
 __all__ = ["Executor", "verdict"]
@@ -88,7 +89,7 @@ class Executor:
             try:
                 self._enter(job)
                 self.clean()
-                args, kwargs = decode_arguments(job.args)
+                args, kwargs = decode_arguments(job.args, job.id)
                 value = task.function(*args, **kwargs)
             except BaseException as error:  # an edge: whatever a handler raises ends it
                 outcome = self._failed(job, task, error)
@@ -114,7 +115,7 @@ class Executor:
         else:
             try:
                 self._enter(job)
-                value = await _in_own_thread(_await_handler(task, job.args))
+                value = await _in_own_thread(_await_handler(task, job))
             except BaseException as error:  # an edge: whatever a handler raises ends it
                 outcome = self._failed(job, task, error)
             else:
@@ -138,7 +139,7 @@ class Executor:
     def _completed(
         self, job: ClaimedJob, task: Task[..., Any], value: object
     ) -> Outcome:
-        result, note = encode_result(value)
+        result, note = encode_result(value, job.id, is_sensitive=task.sensitive is True)
         if note is not None:
             logger.warning(
                 "result not stored as returned",
@@ -166,12 +167,13 @@ class Executor:
         self, job: ClaimedJob, task: Task[..., Any], error: BaseException
     ) -> Outcome:
         self.note_error(error)
+        message, told = mask_text(job.args, job.id, _message(error), _formatted(error))
         settle = partial(
             Settled,
             id=job.id,
             attempt=job.attempt,
             error_class=clean_text(type(error).__name__, limit=200),
-            error_message=clean_text(_message(error), limit=_MESSAGE_LIMIT),
+            error_message=clean_text(message, limit=_MESSAGE_LIMIT),
             keep_seconds=_seconds(self._settings.retention_failed),
         )
         verb = verdict(error, failures=job.failures, max_retries=job.max_retries)
@@ -181,7 +183,7 @@ class Executor:
         settle = partial(
             settle,
             is_charged=True,
-            traceback=clean_text(_formatted(error), limit=_TRACEBACK_LIMIT),
+            traceback=clean_text(told, limit=_TRACEBACK_LIMIT),
         )
         if verb == "fail":
             return settle(verb=verb)
@@ -250,7 +252,7 @@ def verdict(error: BaseException, *, failures: int, max_retries: int) -> Verb:
     Args:
         failures: the job's earlier attempts that raised.
     """
-    if is_outage(error):
+    if is_outage(error) or isinstance(error, MissingKey):
         return "hand_back"
     if isinstance(error, SkipRetry | DecodeError) or failures >= max_retries:
         return "fail"  # arguments that cannot be read today cannot be read tomorrow
@@ -299,8 +301,8 @@ def _formatted(error: BaseException) -> str:
         return f"{type(error).__name__}: {_message(error)}"
 
 
-async def _await_handler(task: Task[..., Any], document: object) -> Any:
-    args, kwargs = await adecode_arguments(document)
+async def _await_handler(task: Task[..., Any], job: ClaimedJob) -> Any:
+    args, kwargs = await adecode_arguments(job.args, job.id)
     return await task.function(*args, **kwargs)
 
 

@@ -535,3 +535,37 @@ def test_an_action_without_a_token_is_refused(ada: User) -> None:
     assert response.status_code == 403
     job.refresh_from_db()
     assert job.state == "queued"
+
+
+def test_a_page_shows_neither_what_is_encrypted_nor_what_is_called_a_secret(
+    browser: Client,
+) -> None:
+    envelope = {"__relay__": "sealed", "key": "k1", "value": "ciphertext"}
+    job = make_job(
+        "completed",
+        args={"args": [envelope, "shown"], "kwargs": {"api_token": "s1"}, "sealed": 1},
+        result={"password": {"inner": "s2"}, "name": "also shown"},
+        meta={"Cookie": "s3"},
+        progress={"secret": "s4"},
+    )
+
+    page = browser.get(f"{LIST}{job.pk}/change/").content.decode()
+
+    assert "•••" in page
+    assert "shown" in page
+    assert "also shown" in page
+    for hidden in ("ciphertext", "s1", "s2", "s3", "s4"):
+        assert f">{hidden}<" not in page
+        assert f"&quot;{hidden}&quot;" not in page
+
+
+def test_a_replay_whose_key_is_missing_does_nothing_and_says_so(
+    browser: Client,
+) -> None:
+    envelope = {"__relay__": "sealed", "key": "k1", "value": "A" * 64}
+    job = make_job("failed", args={"args": [envelope], "kwargs": {}, "sealed": True})
+
+    response = press(browser, "replay", job, make_job("failed"))
+
+    assert "Nothing was done: the encryption key" in said(response)
+    assert Job.objects.count() == 2

@@ -281,3 +281,12 @@ def test_every_message_has_its_place_in_the_docs_and_a_hint() -> None:
         line[9:13] for line in page.splitlines() if line.startswith("| `relay.")
     }
     assert hint.endswith("See docs/reference/checks.md.")
+
+
+def test_sensitive_arguments_without_a_key_are_reported() -> None:
+    @task(name="checks.sensitive", sensitive=("card",))
+    def pay(card: str) -> None: ...
+
+    assert "ENCRYPTION_KEYS" in only("E010").msg
+    with override_settings(RELAY={"ENCRYPTION_KEYS": {"k": bytes(32)}}):
+        assert found("E010") == []

@@ -1,0 +1,560 @@
+"""Sensitive arguments and results: encrypted in the row, shown nowhere.
+
+AES-256-GCM, one envelope for each value, in the value's own place of the document. The
+table, the job's id and that place are bound into it, so that no ciphertext can be read
+in another row or as another argument. Source: docs/howto/sensitive-arguments.md.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from importlib.util import find_spec
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Any, Final, Literal
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+
+from relay import codec
+from relay.conf import Settings, decode_key, get_settings
+from relay.exceptions import (
+    ArgumentError,
+    DecodeError,
+    EncodeError,
+    MissingKey,
+    SettingsError,
+)
+from relay.packing import TAG
+from relay.unique import Unique
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+__all__ = [
+    "MASK",
+    "SEALED",
+    "Names",
+    "Place",
+    "adecode_arguments",
+    "check_library",
+    "check_names",
+    "check_unique",
+    "decode_arguments",
+    "decode_result",
+    "encode_result",
+    "find_places",
+    "is_sealed",
+    "mask_arguments",
+    "mask_text",
+    "reseal_arguments",
+    "reseal_result",
+    "seal_arguments",
+    "united",
+    "veiled",
+]
+
+MASK: Final = "•••"
+
+# The tag of an envelope, and the key of an arguments document that holds some.
+SEALED: Final = "sealed"
+_TABLE: Final = "relay_job"
+_RESULT: Final = "result"
+# Source: NIST SP 800-38D, 5.2.1.1; random, so at most 2**32 values for one key.
+_NONCE_BYTES: Final = 12
+# Shorter values stand in texts by chance.
+_LEAST_MASKED: Final = 3
+
+Names = tuple[str, ...] | Literal[True]
+"""Names of sensitive arguments; True means all of them, and the result."""
+
+Place = tuple[Literal["args", "kwargs"], int | str]
+"""Where an argument stands in the document of a job's arguments."""
+
+
+# --- which arguments -----------------------------------------------------------------
+
+
+def check_library() -> None:
+    """Refuse to go on without the library that encrypts.
+
+    Raises:
+        SettingsError: it is not installed.
+    """
+    if find_spec("cryptography") is None:
+        raise SettingsError(
+            "sensitive arguments need the package cryptography: install "
+            "'django-relay[crypto]'"
+        )
+
+
+def check_names(task: str, signature: Signature, names: Names) -> None:
+    """Refuse a name that no argument of the task can have: a slip would be a leak.
+
+    Raises:
+        ArgumentError: there is such a name; it is named.
+    """
+    parameters = signature.parameters.values()
+    if names is True or any(each.kind is Parameter.VAR_KEYWORD for each in parameters):
+        return
+    unknown = [name for name in names if name not in signature.parameters]
+    if unknown:
+        raise ArgumentError(
+            f"sensitive={names!r}: {task}{signature} has no argument "
+            f"{', '.join(unknown)}"
+        )
+
+
+def check_unique(task: str, unique: Unique | None, names: Names) -> None:
+    """Refuse a unique key that would give sensitive arguments away, or misplace them.
+
+    Raises:
+        ArgumentError: with the remedy.
+    """
+    if unique is None or not names:
+        return
+    if unique.on_conflict == "replace":
+        raise ArgumentError(
+            f"{task} has sensitive arguments, which are encrypted for one job and "
+            "cannot replace another's: use on_conflict='return' or 'raise'"
+        )
+    is_told = names is True or unique.on is None or not set(unique.on).isdisjoint(names)
+    if unique.key is None and is_told:
+        raise ArgumentError(
+            f"{task} has sensitive arguments, and its unique key would be a hash of "
+            "them in the row, which guessing reveals: name other arguments with "
+            "Unique(on=...), or give Unique(key=...)"
+        )
+
+
+def united(some: Names, others: Names) -> Names:
+    """Return both together: an enqueue may add to what a task declares."""
+    if some is True or others is True:
+        return True
+    return tuple(dict.fromkeys((*some, *others)))
+
+
+def find_places(
+    task: str,
+    signature: Signature | None,
+    names: Names,
+    args: Collection[object],
+    kwargs: Collection[str],
+) -> tuple[Place, ...]:
+    """Return where the sensitive arguments of a call stand.
+
+    Args:
+        signature: None where the task's code is not at hand.
+
+    Raises:
+        ArgumentError: without a signature, an argument named is not passed by name.
+    """
+    if names is True:
+        every: list[Place] = [("args", index) for index in range(len(args))]
+        return (*every, *(("kwargs", name) for name in kwargs))
+    if signature is None:
+        missing = [name for name in names if name not in kwargs]
+        if missing:
+            raise ArgumentError(
+                f"sensitive={names!r}: the code of {task} is not at hand to tell its "
+                f"arguments apart; pass {', '.join(missing)} by name, or give "
+                "sensitive=True"
+            )
+        return tuple(("kwargs", name) for name in kwargs if name in names)
+    return tuple(_bound_places(signature, names, len(args), kwargs))
+
+
+def _bound_places(
+    signature: Signature, names: tuple[str, ...], count: int, kwargs: Collection[str]
+) -> Iterator[Place]:
+    by_kind: dict[Any, list[str]] = {}
+    for parameter in signature.parameters.values():
+        by_kind.setdefault(parameter.kind, []).append(parameter.name)
+    by_place = [
+        *by_kind.get(Parameter.POSITIONAL_ONLY, []),
+        *by_kind.get(Parameter.POSITIONAL_OR_KEYWORD, []),
+    ]
+    by_name = {
+        *by_kind.get(Parameter.POSITIONAL_OR_KEYWORD, []),
+        *by_kind.get(Parameter.KEYWORD_ONLY, []),
+    }
+    [rest] = by_kind.get(Parameter.VAR_POSITIONAL, [""])
+    [extra] = by_kind.get(Parameter.VAR_KEYWORD, [""])
+    for index in range(count):
+        if (by_place[index] if index < len(by_place) else rest) in names:
+            yield "args", index
+    for name in kwargs:
+        if name in names or (name not in by_name and extra in names):
+            yield "kwargs", name
+
+
+def veiled(error: EncodeError, places: Collection[Place]) -> EncodeError:
+    """Return the error with nothing of a sensitive value in it."""
+    for place in places:
+        root = _shown(place)
+        rest = error.path.removeprefix(root)
+        if rest != error.path and rest[:1] in ("", "[", "."):
+            return EncodeError(
+                root,
+                "holds what cannot be carried; as it is sensitive, neither value nor "
+                "place is told: see docs/reference/arguments.md for what can travel",
+            )
+    return error
+
+
+def _shown(place: Place) -> str:
+    root, step = place
+    return f"{root}[{step!r}]"
+
+
+# --- keys ----------------------------------------------------------------------------
+
+
+class _Ring:
+    """The keys of one Settings object, each read once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._ciphers: dict[str, AESGCM] = {}
+
+    def current(self) -> str:
+        for key_id in self.settings.encryption_keys:
+            return key_id
+        raise SettingsError(
+            "RELAY['ENCRYPTION_KEYS'] is empty, and an argument or a result is "
+            "sensitive: give a dict of key ids and keys"
+        )
+
+    def cipher(self, key_id: str) -> AESGCM:
+        found = self._ciphers.get(key_id)
+        if found is None:
+            found = self._ciphers[key_id] = _cipher(
+                key_id, self.settings.encryption_keys.get(key_id)
+            )
+        return found
+
+
+def _cipher(key_id: str, value: Any) -> AESGCM:
+    if value is None:
+        raise MissingKey(
+            key_id, "is not in RELAY['ENCRYPTION_KEYS'] of this process: add it there"
+        )
+    try:
+        # Here: it belongs to an extra, and costs a process that needs none of it.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError:
+        raise MissingKey(
+            key_id, "is of no use here: install 'django-relay[crypto]'"
+        ) from None
+    failure = ""
+    if callable(value):
+        try:
+            value = value()
+        except Exception as error:  # an edge: a provider's own code, message unknown
+            failure = (
+                f"could not be fetched: its callable raised {type(error).__name__}"
+            )
+    key = None if failure else decode_key(value)
+    if key is None:
+        raise MissingKey(
+            key_id, failure or "could not be fetched: its callable returned no key"
+        )
+    return AESGCM(key)
+
+
+_last: _Ring | None = None
+
+
+def _ring() -> _Ring:
+    global _last
+    settings, ring = get_settings(), _last
+    if ring is None or ring.settings is not settings:
+        ring = _last = _Ring(settings)
+    return ring
+
+
+# --- envelopes -----------------------------------------------------------------------
+
+
+def _bound_to(job_id: UUID, field: str) -> bytes:
+    return json.dumps([_TABLE, str(job_id), field]).encode()
+
+
+def _seal(text: str, job_id: UUID, field: str) -> dict[str, str]:
+    ring = _ring()
+    key_id = ring.current()
+    nonce = os.urandom(_NONCE_BYTES)
+    sealed = ring.cipher(key_id).encrypt(nonce, text.encode(), _bound_to(job_id, field))
+    return {
+        TAG: SEALED,
+        "key": key_id,
+        "value": base64.b64encode(nonce + sealed).decode("ascii"),
+    }
+
+
+def is_sealed(document: object) -> bool:
+    """Tell whether it is an envelope; no value of a caller's can look like one."""
+    return isinstance(document, dict) and document.get(TAG) == SEALED
+
+
+def _open(envelope: Mapping[str, Any], job_id: UUID, field: str) -> str:
+    """Return the JSON text in the envelope.
+
+    Raises:
+        MissingKey: its key is not at hand.
+        DecodeError: it was altered, or belongs to another job or argument.
+    """
+    key_id, value = envelope.get("key"), envelope.get("value")
+    try:
+        data = base64.b64decode(str(value), validate=True)
+    except ValueError:
+        data = b""
+    if not isinstance(key_id, str) or len(data) <= _NONCE_BYTES:
+        raise _unreadable(field)
+    cipher = _ring().cipher(key_id)
+    from cryptography.exceptions import InvalidTag  # here: as above
+
+    nonce, sealed = data[:_NONCE_BYTES], data[_NONCE_BYTES:]
+    try:
+        return cipher.decrypt(nonce, sealed, _bound_to(job_id, field)).decode()
+    except (InvalidTag, ValueError):
+        raise _unreadable(field) from None
+
+
+def _unreadable(field: str) -> DecodeError:
+    return DecodeError(
+        f"{field} cannot be decrypted: it was altered, moved here from another job or "
+        "argument, or encrypted by another key of the same id"
+    )
+
+
+def _decode(document: Any, job_id: UUID, field: str) -> Any:
+    if not is_sealed(document):
+        return codec.decode(document)
+    text = _open(document, job_id, field)
+    try:
+        return codec.decode(json.loads(text))
+    except (DecodeError, ValueError):
+        pass  # raised below, where no message can follow as its context
+    raise DecodeError(
+        f"{field} cannot be turned back into a value: a row that it names was deleted, "
+        "or its class is not known here; more is not told, as it is sensitive"
+    )
+
+
+# --- arguments -----------------------------------------------------------------------
+
+
+def _items(document: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
+    for index, item in enumerate(document["args"]):
+        yield ("args", index), item
+    for name, item in document["kwargs"].items():
+        yield ("kwargs", name), item
+
+
+def seal_arguments(text: str, places: Collection[Place], job_id: UUID) -> str:
+    """Return the document of codec.encode_arguments, encrypted in these places.
+
+    Raises:
+        SettingsError: there is no key.
+        MissingKey: the current key cannot be fetched.
+    """
+    if not places:
+        return text
+    document = json.loads(text)
+    for root, step in places:
+        document[root][step] = _seal(
+            _dumps(document[root][step]), job_id, _shown((root, step))
+        )
+    return _dumps({**document, SEALED: True})
+
+
+_dumps: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+).encode
+
+
+def _has_sealed(document: object) -> bool:
+    return isinstance(document, dict) and SEALED in document
+
+
+def decode_arguments(
+    document: object, job_id: UUID
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a job; as codec.decode_arguments, with what is sealed.
+
+    Raises:
+        MissingKey: a key is not at hand in this process.
+        DecodeError: something cannot be read, here or anywhere.
+    """
+    if not _has_sealed(document):
+        return codec.decode_arguments(document)
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for place, item in _checked_items(document):
+        value = _decode(item, job_id, _shown(place))
+        if place[0] == "args":
+            args.append(value)
+        else:
+            kwargs[str(place[1])] = value
+    return args, kwargs
+
+
+def _checked_items(document: Any) -> list[tuple[Place, Any]]:
+    args, kwargs = document.get("args", []), document.get("kwargs", {})
+    if not isinstance(args, list) or not isinstance(kwargs, dict):
+        raise DecodeError(
+            'relay_job.args holds no arguments: it is {"args": [...], "kwargs": {...}}'
+        )
+    return list(_items({"args": args, "kwargs": kwargs}))
+
+
+async def adecode_arguments(
+    document: object, job_id: UUID
+) -> tuple[list[Any], dict[str, Any]]:
+    """As decode_arguments, for an event loop: what may wait is read in a thread."""
+    if not _has_sealed(document):
+        return await codec.adecode_arguments(document)
+    read = sync_to_async(decode_arguments, thread_sensitive=True)
+    return await read(document, job_id)
+
+
+def reseal_arguments(
+    document: dict[str, Any], job_id: UUID, new_id: UUID
+) -> dict[str, Any] | None:
+    """Return a job's arguments, encrypted by the current key for another job.
+
+    None if nothing is sealed, or all of it by that key for that job already.
+
+    Raises:
+        MissingKey: a key is not at hand in this process.
+        DecodeError: something was altered or moved.
+    """
+    if not _has_sealed(document):
+        return None
+    made = {**document, "args": list(document.get("args", []))}
+    made["kwargs"] = dict(document.get("kwargs", {}))
+    is_changed = False
+    for (root, step), item in _checked_items(document):
+        if is_sealed(item) and (job_id != new_id or not _is_current(item)):
+            field = _shown((root, step))
+            made[root][step] = _seal(_open(item, job_id, field), new_id, field)
+            is_changed = True
+    return made if is_changed else None
+
+
+def _is_current(envelope: Mapping[str, Any]) -> bool:
+    return bool(envelope.get("key") == _ring().current())
+
+
+# --- results -------------------------------------------------------------------------
+
+
+def encode_result(
+    value: object, job_id: UUID, *, is_sensitive: bool
+) -> tuple[str, str | None]:
+    """As codec.encode_result within the settings' limits; encrypted if sensitive.
+
+    Never raises: one that cannot be encrypted is stored as null.
+    """
+    settings = get_settings()
+    text, note = codec.encode_result(
+        value, limit_bytes=settings.max_result_bytes, depth=settings.max_depth
+    )
+    if not is_sensitive:
+        return text, note
+    if note is not None:
+        note = "result not stored whole; as it is sensitive, more is not told"
+    try:
+        return _dumps(_seal(text, job_id, _RESULT)), note
+    except (MissingKey, SettingsError) as error:
+        return "null", f"result not stored: {error}"
+
+
+def decode_result(document: object, job_id: UUID) -> Any:
+    """Return the value of a job's result.
+
+    Raises:
+        MissingKey: a key is not at hand in this process.
+        DecodeError: it cannot be read.
+    """
+    return _decode(document, job_id, _RESULT)
+
+
+def reseal_result(document: object, job_id: UUID) -> dict[str, str] | None:
+    """Return a job's result, encrypted by the current key; None if it needs nothing.
+
+    Raises:
+        MissingKey, DecodeError: as reseal_arguments.
+    """
+    if not isinstance(document, dict) or not is_sealed(document):
+        return None
+    if _is_current(document):
+        return None
+    return _seal(_open(document, job_id, _RESULT), job_id, _RESULT)
+
+
+# --- what is shown -------------------------------------------------------------------
+
+
+def mask_arguments(
+    places: Collection[Place], args: Collection[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments with a mask in these places."""
+    return (
+        [
+            MASK if ("args", place) in places else item
+            for place, item in enumerate(args)
+        ],
+        {
+            name: MASK if ("kwargs", name) in places else item
+            for name, item in kwargs.items()
+        },
+    )
+
+
+def mask_text(document: object, job_id: UUID, *texts: str) -> tuple[str, ...]:
+    """Return texts without the sensitive arguments of the job that they tell of.
+
+    A handler's error may well quote what it was given. Found are whole values, of text
+    or numbers, also inside others; what a handler has computed from them is not.
+    """
+    if not _has_sealed(document):
+        return texts
+    found: set[str] = set()
+    try:
+        for place, item in _checked_items(document):
+            if is_sealed(item):
+                found |= set(_leaves(json.loads(_open(item, job_id, _shown(place)))))
+    except (MissingKey, DecodeError, ValueError):
+        return texts  # the handler was given none of it
+    for text in sorted(found, key=len, reverse=True):
+        texts = tuple(each.replace(text, MASK) for each in texts)
+    return texts
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if value.get(TAG) == "bytes":
+            yield from _forms(_shown_bytes(value.get("value")))
+        for name, item in value.items():
+            if name != TAG:
+                yield from _leaves(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _leaves(item)
+    elif not isinstance(value, bool) and value is not None:
+        yield from _forms(str(value))
+
+
+def _shown_bytes(text: Any) -> str:
+    return repr(base64.b64decode(str(text)))[2:-1]
+
+
+def _forms(text: str) -> Iterator[str]:
+    """Give the text as it stands in messages: bare, in a repr, as JSON."""
+    for form in (text, repr(text)[1:-1], json.dumps(text)[1:-1]):
+        if len(form) >= _LEAST_MASKED:
+            yield form

@@ -1,0 +1,1 @@
+"""An app whose tasks are given secrets; its process logs all that there is to log."""
