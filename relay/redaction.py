@@ -8,8 +8,9 @@ from functools import cache
 from typing import Final
 
 from relay.conf import get_settings
+from relay.envelopes import SEALED
 from relay.packing import TAG
-from relay.sensitive import MASK, SEALED
+from relay.sensitive import MASK
 
 __all__ = ["redact"]
 

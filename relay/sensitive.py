@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from collections.abc import Collection, Iterator, Mapping
 from importlib.util import find_spec
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 
 from relay import codec
-from relay.conf import Settings, decode_key, get_settings
+from relay.conf import get_settings
+from relay.envelopes import SEALED, is_current, is_sealed, open_, seal
 from relay.exceptions import (
     ArgumentError,
     DecodeError,
@@ -30,12 +30,8 @@ from relay.exceptions import (
 from relay.packing import TAG
 from relay.unique import Unique
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 __all__ = [
     "MASK",
-    "SEALED",
     "Names",
     "Place",
     "adecode_arguments",
@@ -58,12 +54,7 @@ __all__ = [
 
 MASK: Final = "•••"
 
-# The tag of an envelope, and the key of an arguments document that holds some.
-SEALED: Final = "sealed"
-_TABLE: Final = "relay_job"
 _RESULT: Final = "result"
-# Source: NIST SP 800-38D, 5.2.1.1; random, so at most 2**32 values for one key.
-_NONCE_BYTES: Final = 12
 # Shorter values stand in texts by chance.
 _LEAST_MASKED: Final = 3
 
@@ -209,131 +200,10 @@ def _shown(place: Place) -> str:
     return f"{root}[{step!r}]"
 
 
-# --- keys ----------------------------------------------------------------------------
-
-
-class _Ring:
-    """The keys of one Settings object, each read once."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self._ciphers: dict[str, AESGCM] = {}
-
-    def current(self) -> str:
-        for key_id in self.settings.encryption_keys:
-            return key_id
-        raise SettingsError(
-            "RELAY['ENCRYPTION_KEYS'] is empty, and an argument or a result is "
-            "sensitive: give a dict of key ids and keys"
-        )
-
-    def cipher(self, key_id: str) -> AESGCM:
-        found = self._ciphers.get(key_id)
-        if found is None:
-            found = self._ciphers[key_id] = _cipher(
-                key_id, self.settings.encryption_keys.get(key_id)
-            )
-        return found
-
-
-def _cipher(key_id: str, value: Any) -> AESGCM:
-    if value is None:
-        raise MissingKey(
-            key_id, "is not in RELAY['ENCRYPTION_KEYS'] of this process: add it there"
-        )
-    try:
-        # Here: it belongs to an extra, and costs a process that needs none of it.
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    except ImportError:
-        raise MissingKey(
-            key_id, "is of no use here: install 'django-relay[crypto]'"
-        ) from None
-    failure = ""
-    if callable(value):
-        try:
-            value = value()
-        except Exception as error:  # an edge: a provider's own code, message unknown
-            failure = (
-                f"could not be fetched: its callable raised {type(error).__name__}"
-            )
-    key = None if failure else decode_key(value)
-    if key is None:
-        raise MissingKey(
-            key_id, failure or "could not be fetched: its callable returned no key"
-        )
-    return AESGCM(key)
-
-
-_last: _Ring | None = None
-
-
-def _ring() -> _Ring:
-    global _last
-    settings, ring = get_settings(), _last
-    if ring is None or ring.settings is not settings:
-        ring = _last = _Ring(settings)
-    return ring
-
-
-# --- envelopes -----------------------------------------------------------------------
-
-
-def _bound_to(job_id: UUID, field: str) -> bytes:
-    return json.dumps([_TABLE, str(job_id), field]).encode()
-
-
-def _seal(text: str, job_id: UUID, field: str) -> dict[str, str]:
-    ring = _ring()
-    key_id = ring.current()
-    nonce = os.urandom(_NONCE_BYTES)
-    sealed = ring.cipher(key_id).encrypt(nonce, text.encode(), _bound_to(job_id, field))
-    return {
-        TAG: SEALED,
-        "key": key_id,
-        "value": base64.b64encode(nonce + sealed).decode("ascii"),
-    }
-
-
-def is_sealed(document: object) -> bool:
-    """Tell whether it is an envelope; no value of a caller's can look like one."""
-    return isinstance(document, dict) and document.get(TAG) == SEALED
-
-
-def _open(envelope: Mapping[str, Any], job_id: UUID, field: str) -> str:
-    """Return the JSON text in the envelope.
-
-    Raises:
-        MissingKey: its key is not at hand.
-        DecodeError: it was altered, or belongs to another job or argument.
-    """
-    key_id, value = envelope.get("key"), envelope.get("value")
-    try:
-        data = base64.b64decode(str(value), validate=True)
-    except ValueError:
-        data = b""
-    if not isinstance(key_id, str) or len(data) <= _NONCE_BYTES:
-        raise _unreadable(field)
-    cipher = _ring().cipher(key_id)
-    from cryptography.exceptions import InvalidTag  # here: as above
-
-    nonce, sealed = data[:_NONCE_BYTES], data[_NONCE_BYTES:]
-    try:
-        return cipher.decrypt(nonce, sealed, _bound_to(job_id, field)).decode()
-    except (InvalidTag, ValueError):
-        raise _unreadable(field) from None
-
-
-def _unreadable(field: str) -> DecodeError:
-    return DecodeError(
-        f"{field} cannot be decrypted: it was altered, moved here from another job or "
-        "argument, or encrypted by another key of the same id"
-    )
-
-
 def _decode(document: Any, job_id: UUID, field: str) -> Any:
     if not is_sealed(document):
         return codec.decode(document)
-    text = _open(document, job_id, field)
+    text = open_(document, job_id, field)
     try:
         return codec.decode(json.loads(text))
     except (DecodeError, ValueError):
@@ -365,7 +235,7 @@ def seal_arguments(text: str, places: Collection[Place], job_id: UUID) -> str:
         return text
     document = json.loads(text)
     for root, step in places:
-        document[root][step] = _seal(
+        document[root][step] = seal(
             _dumps(document[root][step]), job_id, _shown((root, step))
         )
     return _dumps({**document, SEALED: True})
@@ -438,15 +308,11 @@ def reseal_arguments(
     made["kwargs"] = dict(document.get("kwargs", {}))
     is_changed = False
     for (root, step), item in _checked_items(document):
-        if is_sealed(item) and (job_id != new_id or not _is_current(item)):
+        if is_sealed(item) and (job_id != new_id or not is_current(item)):
             field = _shown((root, step))
-            made[root][step] = _seal(_open(item, job_id, field), new_id, field)
+            made[root][step] = seal(open_(item, job_id, field), new_id, field)
             is_changed = True
     return made if is_changed else None
-
-
-def _is_current(envelope: Mapping[str, Any]) -> bool:
-    return bool(envelope.get("key") == _ring().current())
 
 
 # --- results -------------------------------------------------------------------------
@@ -468,7 +334,7 @@ def encode_result(
     if note is not None:
         note = "result not stored whole; as it is sensitive, more is not told"
     try:
-        return _dumps(_seal(text, job_id, _RESULT)), note
+        return _dumps(seal(text, job_id, _RESULT)), note
     except (MissingKey, SettingsError) as error:
         return "null", f"result not stored: {error}"
 
@@ -491,9 +357,9 @@ def reseal_result(document: object, job_id: UUID) -> dict[str, str] | None:
     """
     if not isinstance(document, dict) or not is_sealed(document):
         return None
-    if _is_current(document):
+    if is_current(document):
         return None
-    return _seal(_open(document, job_id, _RESULT), job_id, _RESULT)
+    return seal(open_(document, job_id, _RESULT), job_id, _RESULT)
 
 
 # --- what is shown -------------------------------------------------------------------
@@ -527,7 +393,7 @@ def mask_text(document: object, job_id: UUID, *texts: str) -> tuple[str, ...]:
     try:
         for place, item in _checked_items(document):
             if is_sealed(item):
-                found |= set(_leaves(json.loads(_open(item, job_id, _shown(place)))))
+                found |= set(_leaves(json.loads(open_(item, job_id, _shown(place)))))
     except (MissingKey, DecodeError, ValueError):
         return texts  # the handler was given none of it
     for text in sorted(found, key=len, reverse=True):
