@@ -30,7 +30,8 @@ WEIGHTS = {"critical": 6, "default": 3, "low": 1}
 
 
 def new_job(priority: int = 5, **changes: Any) -> NewJob:
-    values = {"queue": "default", "args": rows.NO_ARGUMENTS, "max_retries": 0}
+    values: dict[str, Any] = {"queue": "default", "args": rows.NO_ARGUMENTS}
+    values["max_retries"] = 0
     values |= {"id": uuid7(), "task": "tests.noop", "priority": priority}
     return NewJob(**values | changes)
 
