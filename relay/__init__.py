@@ -5,6 +5,8 @@ from __future__ import annotations
 from relay.context import CurrentJob, current_job
 from relay.exceptions import (
     ArgumentError,
+    Cancel,
+    Cancelled,
     DecodeError,
     DuplicateJob,
     EncodeError,
@@ -40,6 +42,8 @@ from relay.unique import Unique
 __all__ = [
     "ArgumentError",
     "Backoff",
+    "Cancel",
+    "Cancelled",
     "CurrentJob",
     "DecodeError",
     "DuplicateJob",

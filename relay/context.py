@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from relay.exceptions import RelayError
 
 __all__ = ["CurrentJob", "current_job"]
+
+
+class Requests:
+    """What somebody has asked of a running attempt.
+
+    Attributes:
+        is_cancelled: whether the attempt is to stop.
+    """
+
+    __slots__ = ("is_cancelled",)
+
+    def __init__(self) -> None:
+        self.is_cancelled = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +45,12 @@ class CurrentJob:
     failures: int
     max_retries: int
     worker_id: UUID
+    _requests: Requests = field(default_factory=Requests, repr=False, compare=False)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody has cancelled the job: a handler that can, should stop."""
+        return self._requests.is_cancelled
 
 
 _current: ContextVar[CurrentJob] = ContextVar("relay_current_job")

@@ -9,6 +9,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 __all__ = [
     "ArgumentError",
+    "Cancel",
+    "Cancelled",
     "DecodeError",
     "DuplicateJob",
     "EncodeError",
@@ -200,6 +202,18 @@ class Retry(RelayError):
         if after is not None and after < timedelta(0):
             after = timedelta(0)
         self.after = after
+
+
+class Cancel(RelayError):
+    """Raised by a handler: stop here, the job ends cancelled and never runs again."""
+
+
+class Cancelled(BaseException):
+    """Raised in a plain handler's thread: somebody cancelled the job that it runs.
+
+    No Exception, and so no RelayError, on purpose: a handler's `except Exception` must
+    not swallow it, as with KeyboardInterrupt and asyncio.CancelledError.
+    """
 
 
 class SkipRetry(RelayError):

@@ -146,13 +146,16 @@ class JobHandle(Generic[R_co]):
         decoded = await sync_to_async(self._result, thread_sensitive=True)(row)
         return cast("R_co", decoded)
 
-    def cancel(self, *, actor: str | None = None) -> None:
-        """Cancel the job while it has not started.
+    def cancel(self, *, actor: str | None = None) -> bool:
+        """Cancel the job; tell whether it is cancelled now.
+
+        False says that it runs, and that its worker was asked to stop it: wait() tells
+        how it ended.
 
         Raises:
-            StateConflict: it is running or has ended, or its row is gone.
+            StateConflict: it has ended, or its row is gone.
         """
-        control.cancel(self.id, actor=actor, using=self.using)
+        return control.cancel(self.id, actor=actor, using=self.using)
 
     def retry(self, *, actor: str | None = None) -> None:
         """Run the same job again after it ended failed or cancelled.

@@ -379,16 +379,19 @@ class JobAdmin(RelayAdmin):
         except (DecodeError, MissingKey) as error:  # of arguments that are encrypted
             self.message_user(request, f"Nothing was done: {error}.", messages.ERROR)
             return
-        if report.done:
-            rows = Job.objects.using(self.alias).filter(pk__in=report.done)
-            self.log_acts(request, list(rows.only("id", "task")), f"Job {done}.")
-        message = f"{_jobs(len(report.done))} {done}."
+        message = ""
+        for ids_of, what in ((report.done, done), (report.asked, "asked to stop")):
+            if ids_of:
+                rows = Job.objects.using(self.alias).filter(pk__in=ids_of)
+                self.log_acts(request, list(rows.only("id", "task")), f"Job {what}.")
+            if ids_of or what == done:
+                message += f" {_jobs(len(ids_of))} {what}."
         if report.skipped:
             reasons = Counter(skip.reason for skip in report.skipped)
             listed = ", ".join(_counted(n, why) for why, n in sorted(reasons.items()))
             message += f" {_jobs(len(report.skipped))} skipped: {listed}."
         level = messages.WARNING if report.skipped else messages.SUCCESS
-        self.message_user(request, message, level)
+        self.message_user(request, message.strip(), level)
 
 
 def _jobs(count: int) -> str:

@@ -104,7 +104,12 @@ class _Attempt:
     def fail(self, error: BaseException) -> bool:
         """Take in what it raised; tell whether that ends the job."""
         job = self._job
-        verb = verdict(error, failures=job.failures, max_retries=job.max_retries)
+        verb = verdict(
+            error,
+            failures=job.failures,
+            max_retries=job.max_retries,
+            is_cancelled=job.is_cancelled,
+        )
         kind = type(error)
         self.result.errors.append(
             TaskError(
@@ -112,7 +117,7 @@ class _Attempt:
                 traceback="".join(format_exception(error)),
             )
         )
-        if verb != "fail":
+        if verb not in ("fail", "cancel"):
             change(self.result, status=TaskResultStatus.READY)
             return False
         change(self.result, status=TaskResultStatus.FAILED, finished_at=timezone.now())

@@ -39,7 +39,8 @@ __all__ = [
 # than the locked one. A retried batch keeps the order it had.
 _LOCKED: Final = """
 WITH locked AS MATERIALIZED (
-    SELECT id, state, ready_seq FROM relay_job
+    SELECT id, state, ready_seq, cancel_requested_at IS NOT NULL AS is_asked
+    FROM relay_job
     WHERE id = ANY(%(ids)s::uuid[])
     ORDER BY id
     FOR NO KEY UPDATE
@@ -68,6 +69,14 @@ CANCEL: Final = (
     WHERE job.id = locked.id
       AND locked.state IN ('blocked', 'scheduled', 'queued', 'retrying')
     RETURNING job.id, job.attempt, NULL AS queue, NULL AS priority, NULL AS ready_seq
+), asked AS (
+    UPDATE relay_job AS job SET cancel_requested_at = clock_timestamp()
+    FROM locked
+    WHERE job.id = locked.id AND locked.state = 'running' AND NOT locked.is_asked
+    RETURNING job.id, job.attempt
+), noted_asked AS (
+    INSERT INTO relay_history (job_id, at, event, attempt, actor)
+    SELECT id, clock_timestamp(), 'cancel_request', attempt, %(actor)s FROM asked
 )"""
     + _NOTED
 )
@@ -237,32 +246,39 @@ class ActReport:
     Attributes:
         done: the jobs that were changed, in the order of their ids.
         skipped: why each of the others was not: what the act on it alone would raise.
+        asked: running jobs whose workers were asked to stop them.
     """
 
     done: tuple[UUID, ...]
     skipped: tuple[StateConflict, ...]
+    asked: tuple[UUID, ...] = ()
 
 
-def cancel(job_id: UUID, *, actor: str | None, using: str) -> None:
-    """Cancel the job if it has not started: blocked, scheduled, queued or retrying.
+def cancel(job_id: UUID, *, actor: str | None, using: str) -> bool:
+    """Cancel the job; tell whether it is cancelled now.
 
-    It never starts afterwards, whatever worker comes; failed jobs' retention applies.
+    One that has not started is: blocked, scheduled, queued or retrying. It never
+    starts afterwards, whatever worker comes; failed jobs' retention applies. A running
+    one is asked to stop: its worker learns of it by a wake-up after commit, or within
+    a second. It ends cancelled, or as it ended before that; it never runs again.
 
     Raises:
-        StateConflict: it runs, has ended or does not exist; nothing was changed.
+        StateConflict: it has ended or does not exist; nothing was changed.
 
     Transaction: joins the caller's on Django's connection, or its own.
     """
-    _only(cancel_many([job_id], actor=actor, using=using))
+    report = cancel_many([job_id], actor=actor, using=using)
+    _only(report)
+    return bool(report.done)
 
 
 def cancel_many(job_ids: Iterable[UUID], *, actor: str | None, using: str) -> ActReport:
-    """Cancel those of the jobs that have not started; see cancel().
+    """Cancel the jobs, or ask their workers to stop them; see cancel().
 
     Transaction: one statement; joins the caller's on Django's connection.
     """
     keep = get_settings().retention_failed
-    return _act(
+    report = _act(
         CANCEL,
         job_ids,
         using=using,
@@ -270,6 +286,11 @@ def cancel_many(job_ids: Iterable[UUID], *, actor: str | None, using: str) -> Ac
         actor=actor,
         keep=None if keep is None else min(keep, LONGEST),
     )
+    asked = tuple(skip.job_id for skip in report.skipped if skip.state == "running")
+    if asked:
+        wakeup.announce_cancel(using)
+    others = tuple(skip for skip in report.skipped if skip.state != "running")
+    return ActReport(report.done, others, asked)
 
 
 def retry(job_id: UUID, *, actor: str | None, using: str) -> None:

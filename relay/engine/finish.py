@@ -1,4 +1,4 @@
-"""running → settled: complete, retry, fail, hand back, release; all fenced."""
+"""running → settled: complete, retry, fail, cancel, release …; all fenced."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ __all__ = [
     "Completed",
     "Outcome",
     "Settled",
+    "Verb",
     "is_bad_row",
     "read_finished",
     "send_completed",
@@ -85,8 +86,9 @@ SELECT id FROM gone UNION ALL SELECT id FROM kept
 # retry: charged, due again after the delay. hand_back: not charged, due again after
 # the delay, failed once the first hand-back since the task last ran is older than the
 # limit. snooze: not charged, due again after the delay. release: not charged, ready
-# again at once. fail: final. Each leaves its attempt or history row in the same
-# statement.
+# again at once. fail and cancel: final. Each leaves its attempt or history row in the
+# same statement. A job that somebody asked to stop never runs again: whatever would
+# make it due or ready cancels it instead, uncharged.
 SETTLE: Final = """
 WITH done AS MATERIALIZED (
     SELECT outcome.*, CASE
@@ -104,25 +106,36 @@ WITH done AS MATERIALIZED (
         error_class text, error_message text, traceback text)
 ), moved AS (
     UPDATE relay_job AS job
-    SET state = CASE done.act WHEN 'fail' THEN 'failed' WHEN 'release' THEN 'queued'
-                ELSE 'retrying' END,
-        ready_seq = CASE done.act WHEN 'release' THEN nextval('relay_ready_seq')
-                    ELSE job.ready_seq END,
+    SET state = CASE WHEN done.act = 'fail' THEN 'failed'
+                WHEN done.act = 'cancel' OR job.cancel_requested_at IS NOT NULL
+                THEN 'cancelled'
+                WHEN done.act = 'release' THEN 'queued' ELSE 'retrying' END,
+        ready_seq = CASE WHEN done.act = 'release' AND job.cancel_requested_at IS NULL
+                    THEN nextval('relay_ready_seq') ELSE job.ready_seq END,
         run_at = CASE WHEN done.act IN ('retry', 'hand_back', 'snooze')
+                           AND job.cancel_requested_at IS NULL
                  THEN clock_timestamp() + make_interval(secs => done.delay_s)
                  ELSE job.run_at END,
-        worker_id = CASE done.act WHEN 'fail' THEN job.worker_id END,
+        worker_id = CASE WHEN done.act IN ('fail', 'cancel')
+                              OR job.cancel_requested_at IS NOT NULL
+                    THEN job.worker_id END,
         started_at = CASE done.act WHEN 'release' THEN NULL ELSE job.started_at END,
-        finished_at = CASE done.act WHEN 'fail' THEN clock_timestamp() END,
-        expires_at = CASE WHEN done.act <> 'fail' THEN NULL
+        finished_at = CASE WHEN done.act IN ('fail', 'cancel')
+                                OR job.cancel_requested_at IS NOT NULL
+                      THEN clock_timestamp() END,
+        expires_at = CASE WHEN done.act NOT IN ('fail', 'cancel')
+                               AND job.cancel_requested_at IS NULL THEN NULL
                      WHEN job.unique_until
                           > clock_timestamp() + make_interval(secs => done.keep_s)
                      THEN job.unique_until
                      ELSE clock_timestamp() + make_interval(secs => done.keep_s) END,
-        unique_key = CASE WHEN done.act <> 'fail'
+        unique_key = CASE WHEN done.act NOT IN ('fail', 'cancel')
+                               AND job.cancel_requested_at IS NULL
                                OR job.unique_until > clock_timestamp()
                      THEN job.unique_key END,
-        failures = job.failures + done.charge,
+        failures = job.failures
+            + CASE WHEN done.act = 'fail' OR job.cancel_requested_at IS NULL
+              THEN done.charge ELSE 0 END,
         error_class = coalesce(done.error_class, job.error_class),
         error_message = CASE WHEN done.error_class IS NULL THEN job.error_message
                         ELSE done.error_message END
@@ -131,25 +144,30 @@ WITH done AS MATERIALIZED (
       AND CASE WHEN job.state = 'running' AND job.attempt = done.attempt
           THEN job.worker_id = %(worker_id)s END
     RETURNING job.id, job.attempt, job.queue, job.priority, job.ready_seq,
-              job.started_at, job.run_at, done.act, done.error_class,
-              done.error_message, done.traceback
+              job.started_at, job.run_at, done.error_class, done.error_message,
+              done.traceback,
+              CASE job.state WHEN 'cancelled' THEN 'cancel' ELSE done.act END AS act
 ), attempts AS (
     INSERT INTO relay_attempt (job_id, attempt, worker_id, outcome, error_class,
                                error_message, traceback, started_at, ended_at)
     SELECT id, attempt, %(worker_id)s, act, error_class, error_message, traceback,
            started_at, clock_timestamp()
-    FROM moved WHERE act IN ('retry', 'fail')
+    FROM moved
+    WHERE act IN ('retry', 'fail') OR act = 'cancel' AND error_class IS NOT NULL
 ), history AS (
     INSERT INTO relay_history (job_id, at, event, attempt, detail)
     SELECT id, clock_timestamp(), act, attempt,
-           CASE WHEN act <> 'release'
-           THEN jsonb_build_object('reason', error_class, 'run_at', run_at) END
+           CASE WHEN act IN ('retry', 'hand_back', 'snooze')
+           THEN jsonb_build_object('reason', error_class, 'run_at', run_at)
+           WHEN act = 'cancel'
+           THEN jsonb_build_object('reason', coalesce(error_message, 'not started'))
+           END
     FROM moved WHERE act <> 'fail'
 )
 SELECT id FROM moved
 """
 
-Verb = Literal["retry", "fail", "hand_back", "snooze", "release"]
+Verb = Literal["retry", "fail", "cancel", "hand_back", "snooze", "release"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +192,7 @@ class Settled:
     Attributes:
         verb: what becomes of the job; see SETTLE.
         delay_seconds: for retry and hand_back, until it is due again.
-        keep_seconds: for fail, retention; None keeps the row for ever.
+        keep_seconds: retention, should the job end; None keeps the row for ever.
         is_charged: whether it counts against max_retries.
     """
 

@@ -16,6 +16,7 @@ __all__ = [
     "DeadChild",
     "Ready",
     "WorkerRow",
+    "cancel_requested",
     "give_up",
     "held",
     "orphan_holders",
@@ -84,7 +85,8 @@ RETURNING relay_worker.id
 # if its id is passed by mistake.
 TAKE: Final = """
 WITH taken AS MATERIALIZED (
-    SELECT id FROM relay_job
+    SELECT id, losses + 1 >= %(loss_limit)s OR cancel_requested_at IS NOT NULL AS ends
+    FROM relay_job
     WHERE state = 'running' AND worker_id = %(worker_id)s
       AND NOT EXISTS (
         SELECT FROM relay_worker
@@ -94,20 +96,21 @@ WITH taken AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 ), moved AS (
     UPDATE relay_job AS job
-    SET state = CASE WHEN losses + 1 >= %(loss_limit)s THEN 'failed' ELSE 'queued' END,
-        ready_seq = CASE WHEN losses + 1 >= %(loss_limit)s THEN ready_seq
+    SET state = CASE WHEN cancel_requested_at IS NOT NULL THEN 'cancelled'
+                WHEN losses + 1 >= %(loss_limit)s THEN 'failed' ELSE 'queued' END,
+        ready_seq = CASE WHEN taken.ends THEN ready_seq
                     ELSE nextval('relay_ready_seq') END,
-        worker_id = CASE WHEN losses + 1 >= %(loss_limit)s THEN worker_id END,
-        finished_at = CASE WHEN losses + 1 >= %(loss_limit)s THEN clock_timestamp() END,
-        expires_at = CASE WHEN losses + 1 < %(loss_limit)s THEN NULL
+        worker_id = CASE WHEN taken.ends THEN worker_id END,
+        finished_at = CASE WHEN taken.ends THEN clock_timestamp() END,
+        expires_at = CASE WHEN NOT taken.ends THEN NULL
                      WHEN unique_until > clock_timestamp() + %(keep)s::interval
                      THEN unique_until
                      ELSE clock_timestamp() + %(keep)s::interval END,
-        unique_key = CASE WHEN losses + 1 < %(loss_limit)s
-                               OR unique_until > clock_timestamp()
+        unique_key = CASE WHEN NOT taken.ends OR unique_until > clock_timestamp()
                      THEN unique_key END,
         losses = losses + 1,
-        error_class = CASE WHEN losses + 1 >= %(loss_limit)s THEN 'PoisonJob'
+        error_class = CASE WHEN losses + 1 >= %(loss_limit)s
+                                AND cancel_requested_at IS NULL THEN 'PoisonJob'
                       ELSE 'WorkerLost' END,
         error_message = 'the worker was lost: its lease ran out'
     FROM taken WHERE job.id = taken.id
@@ -121,7 +124,8 @@ WITH taken AS MATERIALIZED (
     FROM moved
 ), history AS (
     INSERT INTO relay_history (job_id, at, event, attempt, detail)
-    SELECT id, clock_timestamp(), 'reclaim', attempt,
+    SELECT id, clock_timestamp(),
+           CASE state WHEN 'cancelled' THEN 'cancel' ELSE 'reclaim' END, attempt,
            jsonb_build_object('worker', %(worker_id)s::uuid)
     FROM moved
 )
@@ -138,6 +142,13 @@ LEFT JOIN relay_worker AS worker ON worker.id = holder.worker_id
 WHERE worker.id IS NULL OR worker.state IN ('lost', 'stopped')
 """
 
+# Index: relay_job_held_idx, by the queues these workers serve.
+CANCEL_REQUESTED: Final = """
+SELECT worker_id, id, attempt FROM relay_job
+WHERE state = 'running' AND queue = ANY(%(queues)s) AND worker_id = ANY(%(workers)s)
+  AND cancel_requested_at IS NOT NULL
+"""
+
 # A child that is gone for good, seen by its parent. Attempts it had started are
 # charged as crashes unless relay killed it; the rest goes back as it came. Locked in
 # the order of ids, as a finish of the child's that is still open in the server does.
@@ -147,12 +158,13 @@ WITH begun AS MATERIALIZED (
     SELECT * FROM jsonb_to_recordset(%(started)s::jsonb)
         AS started(id uuid, attempt int, delay_s float8[])
 ), held AS MATERIALIZED (
-    SELECT id, attempt, crashes FROM relay_job
+    SELECT id, attempt, crashes, cancel_requested_at FROM relay_job
     WHERE state = 'running' AND worker_id = %(worker_id)s
     ORDER BY id
     FOR NO KEY UPDATE
 ), judged AS MATERIALIZED (
     SELECT held.id, CASE
+        WHEN held.cancel_requested_at IS NOT NULL THEN 'cancel'
         WHEN begun.id IS NULL OR NOT %(is_charged)s THEN 'release'
         WHEN held.crashes + 1 >= %(crash_limit)s THEN 'poison'
         WHEN held.crashes = 0 THEN 'again'
@@ -163,26 +175,28 @@ WITH begun AS MATERIALIZED (
     FROM held LEFT JOIN begun ON begun.id = held.id AND begun.attempt = held.attempt
 ), moved AS (
     UPDATE relay_job AS job
-    SET state = CASE act WHEN 'poison' THEN 'failed' WHEN 'later' THEN 'retrying'
-                ELSE 'queued' END,
+    SET state = CASE act WHEN 'cancel' THEN 'cancelled' WHEN 'poison' THEN 'failed'
+                WHEN 'later' THEN 'retrying' ELSE 'queued' END,
         ready_seq = CASE WHEN act IN ('again', 'release')
                     THEN nextval('relay_ready_seq') ELSE ready_seq END,
         run_at = CASE act WHEN 'later'
                  THEN clock_timestamp() + make_interval(secs => judged.delay_s)
                  ELSE run_at END,
-        crashes = crashes + CASE act WHEN 'release' THEN 0 ELSE 1 END,
-        worker_id = CASE act WHEN 'poison' THEN worker_id END,
+        crashes = crashes + CASE WHEN act IN ('cancel', 'release') THEN 0 ELSE 1 END,
+        worker_id = CASE WHEN act IN ('cancel', 'poison') THEN worker_id END,
         started_at = CASE act WHEN 'release' THEN NULL ELSE started_at END,
-        finished_at = CASE act WHEN 'poison' THEN clock_timestamp() END,
-        expires_at = CASE WHEN act <> 'poison' THEN NULL
+        finished_at = CASE WHEN act IN ('cancel', 'poison')
+                      THEN clock_timestamp() END,
+        expires_at = CASE WHEN act NOT IN ('cancel', 'poison') THEN NULL
                      WHEN unique_until > clock_timestamp() + %(keep)s::interval
                      THEN unique_until
                      ELSE clock_timestamp() + %(keep)s::interval END,
-        unique_key = CASE WHEN act <> 'poison' OR unique_until > clock_timestamp()
+        unique_key = CASE WHEN act NOT IN ('cancel', 'poison')
+                               OR unique_until > clock_timestamp()
                      THEN unique_key END,
-        error_class = CASE act WHEN 'release' THEN error_class
-                      WHEN 'poison' THEN 'PoisonJob' ELSE 'WorkerDied' END,
-        error_message = CASE act WHEN 'release' THEN error_message
+        error_class = CASE WHEN act IN ('cancel', 'release') THEN error_class
+                      WHEN act = 'poison' THEN 'PoisonJob' ELSE 'WorkerDied' END,
+        error_message = CASE WHEN act IN ('cancel', 'release') THEN error_message
                         ELSE %(reason)s::text END
     FROM judged WHERE job.id = judged.id
     RETURNING job.id, job.attempt, job.queue, job.priority, job.ready_seq, job.state,
@@ -192,10 +206,10 @@ WITH begun AS MATERIALIZED (
                                error_message, started_at, ended_at)
     SELECT id, attempt, %(worker_id)s, 'crash', 'WorkerDied', %(reason)s::text,
            started_at, clock_timestamp()
-    FROM moved WHERE act <> 'release'
+    FROM moved WHERE act NOT IN ('cancel', 'release')
 ), history AS (
     INSERT INTO relay_history (job_id, at, event, attempt, detail)
-    SELECT id, clock_timestamp(), CASE act WHEN 'release' THEN 'release'
+    SELECT id, clock_timestamp(), CASE WHEN act IN ('cancel', 'release') THEN act
            ELSE 'crash' END, attempt, jsonb_build_object('reason', %(reason)s::text)
     FROM moved
 )
@@ -221,14 +235,25 @@ WITH unknown AS MATERIALIZED (
     FOR NO KEY UPDATE OF job
 ), moved AS (
     UPDATE relay_job AS job
-    SET state = 'queued', ready_seq = nextval('relay_ready_seq'), worker_id = NULL,
-        started_at = NULL
+    SET state = CASE WHEN cancel_requested_at IS NULL THEN 'queued'
+                ELSE 'cancelled' END,
+        ready_seq = nextval('relay_ready_seq'), worker_id = NULL, started_at = NULL,
+        finished_at = CASE WHEN cancel_requested_at IS NOT NULL
+                      THEN clock_timestamp() END,
+        expires_at = CASE WHEN cancel_requested_at IS NULL THEN NULL
+                     WHEN unique_until > clock_timestamp() + %(keep)s::interval
+                     THEN unique_until
+                     ELSE clock_timestamp() + %(keep)s::interval END,
+        unique_key = CASE WHEN cancel_requested_at IS NULL
+                               OR unique_until > clock_timestamp()
+                     THEN unique_key END
     FROM unknown
     WHERE job.id = unknown.id
-    RETURNING job.id, job.attempt
+    RETURNING job.id, job.attempt, job.state
 ), history AS (
     INSERT INTO relay_history (job_id, at, event, attempt, detail)
-    SELECT id, clock_timestamp(), 'release', attempt,
+    SELECT id, clock_timestamp(),
+           CASE state WHEN 'cancelled' THEN 'cancel' ELSE 'release' END, attempt,
            jsonb_build_object('reason', %(reason)s::text)
     FROM moved
 )
@@ -404,6 +429,16 @@ def settle_dead_child(
     return _count_and_ready(rows)
 
 
+def cancel_requested(
+    connection: EngineConnection, workers: Iterable[UUID], queues: Sequence[str]
+) -> list[tuple[UUID, UUID, int]]:
+    """Return what these workers run that is to stop: (worker, job id, attempt)."""
+    rows: list[tuple[UUID, UUID, int]] = connection.execute(
+        CANCEL_REQUESTED, {"workers": list(workers), "queues": list(queues)}
+    ).fetchall()
+    return rows
+
+
 def held(
     connection: EngineConnection, worker_id: UUID, queues: Sequence[str]
 ) -> dict[UUID, int]:
@@ -420,14 +455,23 @@ def release_held(
     jobs: Iterable[tuple[UUID, int]],
     *,
     reason: str,
+    keep: timedelta | None = None,
 ) -> set[UUID]:
-    """Hand back running rows uncharged, ready at once; fenced by their attempts."""
+    """Hand back running rows uncharged, ready at once; fenced by their attempts.
+
+    Those that were asked to stop are cancelled, and kept for so long; None: for ever.
+    """
     document = [
         {"id": str(job_id), "attempt": attempt} for job_id, attempt in sorted(jobs)
     ]
     rows: Any = connection.execute(
         RELEASE_HELD,
-        {"jobs": json.dumps(document), "worker_id": worker_id, "reason": reason},
+        {
+            "jobs": json.dumps(document),
+            "worker_id": worker_id,
+            "reason": reason,
+            "keep": _capped(keep),
+        },
     )
     return {row[0] for row in rows}
 

@@ -13,7 +13,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -24,9 +24,11 @@ from relay.conf import check_queue_name, get_settings
 from relay.engine.connection import connect
 
 __all__ = [
+    "CANCEL_CHANNEL",
     "CHANNEL",
     "NOTIFY",
     "announce",
+    "announce_cancel",
     "notify_with",
     "parse",
     "payload",
@@ -35,6 +37,8 @@ __all__ = [
 logger = logging.getLogger("relay.engine")
 
 CHANNEL: Final = "relay_wakeup"
+# Without a payload: each keeper looks which of its own jobs are meant.
+CANCEL_CHANNEL: Final = "relay_cancel"
 
 # Source: docs/explanation/wakeups.md, "Debounce". What one process sends per queue is
 # one wake-up per window, however many jobs it enqueues.
@@ -49,6 +53,7 @@ _REMEMBERED: Final = 1_000
 
 # Written as SELECT so that the payload is a parameter. No table, no index.
 NOTIFY: Final = "SELECT pg_notify('relay_wakeup', %(payload)s)"
+NOTIFY_CANCEL: Final = "SELECT pg_notify('relay_cancel', '')"
 _NOTIFY_MANY: Final = (
     "SELECT pg_notify('relay_wakeup', payload) "
     "FROM unnest(%(payloads)s::text[]) AS payload"
@@ -112,16 +117,29 @@ def announce(using: str, queue: str, priority: int, ready_seq: int) -> None:
 
     Transaction: joins the caller's and writes nothing in it.
     """
+    _after_commit(using, partial(_sender.send, using, queue, priority, ready_seq))
+
+
+def announce_cancel(using: str) -> None:
+    """Tell workers, once the caller's transaction commits, that a job is to stop.
+
+    As announce(); workers look once a second as well.
+    """
+    _after_commit(using, partial(_send_cancel, using))
+
+
+def _send_cancel(using: str) -> None:
+    with connections[using].cursor() as cursor:
+        cursor.execute(NOTIFY_CANCEL)
+
+
+def _after_commit(using: str, send: Callable[[], None]) -> None:
     if not get_settings().notify:
         return
     connection = connections[using]
     if not connection.in_atomic_block and not connection.get_autocommit():
         return  # a transaction managed by hand: Django cannot tell when it commits
-    transaction.on_commit(
-        partial(_sender.send, using, queue, priority, ready_seq),
-        using=using,
-        robust=True,
-    )
+    transaction.on_commit(send, using=using, robust=True)
 
 
 class _Sender:

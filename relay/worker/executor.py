@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
@@ -26,7 +27,15 @@ from relay.conf import get_settings
 from relay.engine.claim import ClaimedJob
 from relay.engine.connection import is_outage
 from relay.engine.finish import Completed, Outcome, Settled, Verb
-from relay.exceptions import DecodeError, MissingKey, Retry, SkipRetry, UnknownTask
+from relay.exceptions import (
+    Cancel,
+    Cancelled,
+    DecodeError,
+    MissingKey,
+    Retry,
+    SkipRetry,
+    UnknownTask,
+)
 from relay.retry import Backoff
 from relay.sensitive import (
     adecode_arguments,
@@ -35,6 +44,8 @@ from relay.sensitive import (
     mask_text,
 )
 from relay.tasks import Default, Task, get_task
+from relay.worker import interruption
+from relay.worker.interruption import Interruptible
 
 __all__ = ["Executor", "verdict"]
 
@@ -45,6 +56,8 @@ logger = logging.getLogger("relay.worker")
 _UNKNOWN_TASK: Final = Backoff(base=timedelta(seconds=5), cap=timedelta(minutes=5))
 _OUTAGE: Final = Backoff(base=timedelta(seconds=2), cap=timedelta(minutes=1))
 
+# Frames of these are not shown at the top of a handler's traceback.
+_OWN_FILES: Final = (__file__, interruption.__file__)
 _MESSAGE_LIMIT: Final = 2_000
 _TRACEBACK_LIMIT: Final = 32_000
 
@@ -73,26 +86,34 @@ class Executor:
         task = _find(job)
         return task is not None and task.is_async
 
-    def run(self, job: ClaimedJob) -> Outcome:
-        """Run a handler in this thread."""
+    def run(
+        self, job: ClaimedJob, interruptible: Interruptible | None = None
+    ) -> Outcome:
+        """Run a handler in this thread.
+
+        Args:
+            interruptible: by which others stop it.
+        """
         try:
-            return copy_context().run(self._run, job)
+            return copy_context().run(
+                self._run, job, interruptible or Interruptible(job.id)
+            )
         except BaseException as error:  # an edge: a slot must never be lost
             return self._broken(job, error)
 
-    def _run(self, job: ClaimedJob) -> Outcome:
+    def _run(self, job: ClaimedJob, interruptible: Interruptible) -> Outcome:
         begun_at = time.monotonic()
         task = _find(job)
         if task is None:
             outcome = self._unknown(job)
         else:
             try:
-                self._enter(job)
+                self._enter(job, interruptible)
                 self.clean()
                 args, kwargs = decode_arguments(job.args, job.id)
-                value = task.function(*args, **kwargs)
+                value = interruptible.call(task.function, args, kwargs)
             except BaseException as error:  # an edge: whatever a handler raises ends it
-                outcome = self._failed(job, task, error)
+                outcome = self._failed(job, task, error, interruptible)
             else:
                 outcome = self._completed(job, task, value)
             finally:
@@ -100,30 +121,36 @@ class Executor:
         self._log(job, outcome, begun_at)
         return outcome
 
-    async def run_async(self, job: ClaimedJob) -> Outcome:
+    async def run_async(
+        self, job: ClaimedJob, interruptible: Interruptible | None = None
+    ) -> Outcome:
         """Run a coroutine handler as part of this task, in the task's own context."""
         try:
-            return await self._run_async(job)
+            return await self._run_async(job, interruptible or Interruptible(job.id))
         except BaseException as error:  # an edge: a slot must never be lost
             return self._broken(job, error)
 
-    async def _run_async(self, job: ClaimedJob) -> Outcome:
+    async def _run_async(
+        self, job: ClaimedJob, interruptible: Interruptible
+    ) -> Outcome:
         begun_at = time.monotonic()
         task = _find(job)
         if task is None:
             outcome = self._unknown(job)
         else:
             try:
-                self._enter(job)
-                value = await _in_own_thread(_await_handler(task, job))
+                self._enter(job, interruptible)
+                value = await _in_own_thread(
+                    interruptible.wait(_await_handler, task, job)
+                )
             except BaseException as error:  # an edge: whatever a handler raises ends it
-                outcome = self._failed(job, task, error)
+                outcome = self._failed(job, task, error, interruptible)
             else:
                 outcome = self._completed(job, task, value)
         self._log(job, outcome, begun_at)
         return outcome
 
-    def _enter(self, job: ClaimedJob) -> None:
+    def _enter(self, job: ClaimedJob, requests: context.Requests) -> None:
         context.enter(
             context.CurrentJob(
                 job.id,
@@ -133,6 +160,7 @@ class Executor:
                 job.failures,
                 job.max_retries,
                 self._worker_id,
+                requests,
             )
         )
 
@@ -164,9 +192,15 @@ class Executor:
         )
 
     def _failed(
-        self, job: ClaimedJob, task: Task[..., Any], error: BaseException
+        self,
+        job: ClaimedJob,
+        task: Task[..., Any],
+        error: BaseException,
+        requests: context.Requests,
     ) -> Outcome:
         self.note_error(error)
+        if requests.is_cancelled and isinstance(error, asyncio.CancelledError):
+            error = Cancelled().with_traceback(error.__traceback__)
         message, told = mask_text(job.args, job.id, _message(error), _formatted(error))
         settle = partial(
             Settled,
@@ -176,16 +210,21 @@ class Executor:
             error_message=clean_text(message, limit=_MESSAGE_LIMIT),
             keep_seconds=_seconds(self._settings.retention_failed),
         )
-        verb = verdict(error, failures=job.failures, max_retries=job.max_retries)
+        verb = verdict(
+            error,
+            failures=job.failures,
+            max_retries=job.max_retries,
+            is_cancelled=requests.is_cancelled,
+        )
         if verb == "hand_back":
             delay = _OUTAGE.delay(job.attempt)
             return settle(verb=verb, delay_seconds=delay.total_seconds())
         settle = partial(
             settle,
-            is_charged=True,
+            is_charged=verb != "cancel",
             traceback=clean_text(told, limit=_TRACEBACK_LIMIT),
         )
-        if verb == "fail":
+        if verb in ("fail", "cancel"):
             return settle(verb=verb)
         if isinstance(error, Retry) and error.after is not None:
             delay = error.after
@@ -240,18 +279,24 @@ class Executor:
 _ENDINGS: Final = {
     "retry": (logging.WARNING, "job failed and will run again", "job.retrying"),
     "fail": (logging.ERROR, "job failed", "job.failed"),
+    "cancel": (logging.INFO, "job cancelled", "job.cancelled"),
     "hand_back": (logging.WARNING, "job handed back", "job.handed_back"),
     "release": (logging.INFO, "job released", "job.released"),
     "snooze": (logging.INFO, "job put off", "job.snoozed"),
 }
 
 
-def verdict(error: BaseException, *, failures: int, max_retries: int) -> Verb:
+def verdict(
+    error: BaseException, *, failures: int, max_retries: int, is_cancelled: bool = False
+) -> Verb:
     """Tell what becomes of a job whose handler raised; nothing else decides.
 
     Args:
         failures: the job's earlier attempts that raised.
+        is_cancelled: whether the job was asked to stop: then it never runs again.
     """
+    if is_cancelled or isinstance(error, Cancel | Cancelled):
+        return "cancel"
     if is_outage(error) or isinstance(error, MissingKey):
         return "hand_back"
     if isinstance(error, SkipRetry | DecodeError) or failures >= max_retries:
@@ -284,6 +329,8 @@ def _fields(job: ClaimedJob, event: str, begun_at: float) -> dict[str, Any]:
 
 
 def _message(error: BaseException) -> str:
+    if isinstance(error, Cancelled):
+        return "somebody cancelled the job while it ran"
     try:
         return str(error)
     except Exception:
@@ -293,7 +340,7 @@ def _message(error: BaseException) -> str:
 def _formatted(error: BaseException) -> str:
     """Return the traceback from the handler's own frames down, without locals."""
     frames: TracebackType | None = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+    while frames is not None and frames.tb_frame.f_code.co_filename in _OWN_FILES:
         frames = frames.tb_next
     try:
         return "".join(traceback.format_exception(type(error), error, frames))
@@ -349,6 +396,7 @@ def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
     return isinstance(
         session, psycopg.Connection
     ) and session.info.transaction_status in (
+        TransactionStatus.ACTIVE,  # cut off in the middle of a query
         TransactionStatus.INTRANS,
         TransactionStatus.INERROR,
     )

@@ -13,6 +13,7 @@ import select
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -22,8 +23,9 @@ import psycopg
 from relay.conf import get_settings
 from relay.engine import lease
 from relay.engine.connection import EngineConnection, connect, is_outage
-from relay.engine.wakeup import CHANNEL, parse
+from relay.engine.wakeup import CANCEL_CHANNEL, CHANNEL, parse
 from relay.scheduler.duty import ScheduleDuty
+from relay.worker.cancels import write_cancels
 from relay.worker.duties import Duty, Promote, Prune, Reap, wake
 from relay.worker.messages import Channel
 from relay.worker.shared import SharedState
@@ -38,6 +40,8 @@ FIRST_BACKOFF_SECONDS: Final = 0.05
 LONGEST_BACKOFF_SECONDS: Final = 1.0
 LONGEST_DUTY_BACKOFF_SECONDS: Final = 60.0
 REPORT_SECONDS: Final = 60.0
+# Between two looks whether a job of the children's is to stop, if no wake-up comes.
+CANCEL_POLL_SECONDS: Final = 1.0
 # How long the keeper goes on trying to hand jobs back once everybody else is gone.
 STOP_SECONDS: Final = 4.0
 # Exit code: jobs were left to their leases. No other end of a process has it.
@@ -111,6 +115,7 @@ class Keeper:
         )
         self._was_listening = False
         self._renew_at = 0.0
+        self._cancel_at = 0.0
         self._is_draining = False
         self._is_drain_told = False
         self._stop_by: float | None = None
@@ -161,6 +166,7 @@ class Keeper:
             self._register(connection)
             self._settle(connection)
             self._tell_drain(connection)
+            self._tell_cancels(connection, now)
         except psycopg.Error as error:
             self._lose_connection(error)
             return
@@ -204,6 +210,7 @@ class Keeper:
         now = time.monotonic()
         until = [
             self._renew_at,
+            self._cancel_at,
             *(timer.due_at for timer in self._timers),
         ]
         if self._stop_by is not None:
@@ -365,6 +372,31 @@ class Keeper:
             )
             self._is_drain_told = True
 
+    def _tell_cancels(self, connection: EngineConnection, now: float) -> None:
+        """Tell each child which of its jobs are to stop, again until they have.
+
+        A datagram that a full socket does not take is sent with the next look.
+        """
+        if now < self._cancel_at:
+            return
+        self._cancel_at = now + CANCEL_POLL_SECONDS
+        indexes = {
+            child.worker_id: index
+            for index, child in self._children.items()
+            if child.is_registered
+        }
+        if not indexes:
+            return
+        jobs: dict[int, list[tuple[UUID, int]]] = {}
+        for worker_id, job_id, attempt in lease.cancel_requested(
+            connection, indexes, self._options.queues
+        ):
+            jobs.setdefault(indexes[worker_id], []).append((job_id, attempt))
+        for index, of_child in jobs.items():
+            for datagram in write_cancels(of_child):
+                with suppress(OSError):  # it has unread ones, or it is gone
+                    self._sockets[index].send(datagram)
+
     # --- connections -----------------------------------------------------------------
 
     def _connected(self) -> EngineConnection:
@@ -400,6 +432,7 @@ class Keeper:
         try:
             listener = connect(self._settings.database, role="listen", name="listen")
             listener.execute(f"LISTEN {CHANNEL}".encode())
+            listener.execute(f"LISTEN {CANCEL_CHANNEL}".encode())
         except psycopg.Error:
             return  # the work connection reports the outage; polling goes on
         self._listener = listener
@@ -417,6 +450,9 @@ class Keeper:
         try:
             listener.pgconn.consume_input()
             while (notification := listener.pgconn.notifies()) is not None:
+                if notification.relname == CANCEL_CHANNEL.encode():
+                    self._cancel_at = 0.0
+                    continue
                 hint = parse(notification.extra.decode("utf-8", "replace"))
                 if hint is not None and hint[0] in served:
                     lines.add(notification.extra)

@@ -22,11 +22,13 @@ from relay.engine.claim import ClaimedJob, Marks, QueueOrder, read_claimed, send
 from relay.engine.connection import EngineConnection, connect
 from relay.engine.finish import (
     Settled,
+    Verb,
     is_bad_row,
     read_finished,
 )
 from relay.engine.wakeup import parse
 from relay.worker.bell import Bell
+from relay.worker.cancels import read_cancels
 from relay.worker.executor import Executor
 from relay.worker.hands import Hands
 from relay.worker.memory import resident_bytes
@@ -147,13 +149,34 @@ class Loop:
     def _read_control(self) -> None:
         try:
             while True:
-                for line in self._control.recv(65536).decode().splitlines():
+                text = self._control.recv(65536)
+                cancelled = read_cancels(text)
+                for job_id, attempt in cancelled:
+                    self._cancel(job_id, attempt)
+                if cancelled:
+                    continue
+                for line in text.decode().splitlines():
                     hint = parse(line)
                     if hint is not None:
                         self._marks.hint(*hint)
                 self._is_hinted = True
         except BlockingIOError:
             return
+
+    def _cancel(self, job_id: UUID, attempt: int) -> None:
+        """Stop a job that this child holds: before it starts, or in its handler.
+
+        One that has ended meanwhile is left: its end is about to be written.
+        """
+        job = self._hands.held.get(job_id)
+        if job is None or job.attempt != attempt:
+            return
+        if job in self._alone:
+            self._alone.remove(job)
+        elif not self._pool.drop(job):
+            self._pool.cancel(job_id)
+            return
+        self._end_unstarted(job, "cancel")
 
     # --- the loop --------------------------------------------------------------------
 
@@ -340,15 +363,10 @@ class Loop:
     def _put_off_alone(self) -> None:
         """Hand such jobs back for a while: the others here take too long."""
         while self._alone:
-            job = self._alone.popleft()
-            self._hands.end_unstarted(
-                Settled(
-                    id=job.id,
-                    attempt=job.attempt,
-                    verb="snooze",
-                    delay_seconds=random.uniform(1, ALONE_SECONDS),  # noqa: S311 - only spreads load
-                ),
-                job,
+            self._end_unstarted(
+                self._alone.popleft(),
+                "snooze",
+                delay_seconds=random.uniform(1, ALONE_SECONDS),  # noqa: S311 - only spreads load
             )
 
     # --- the drain -------------------------------------------------------------------
@@ -362,9 +380,20 @@ class Loop:
 
     def _release(self, jobs: Iterable[ClaimedJob]) -> None:
         for job in jobs:
-            self._hands.end_unstarted(
-                Settled(id=job.id, attempt=job.attempt, verb="release"), job
-            )
+            self._end_unstarted(job, "release")
+
+    def _end_unstarted(
+        self, job: ClaimedJob, verb: Verb, *, delay_seconds: float = 0.0
+    ) -> None:
+        keep = self._settings.retention_failed
+        outcome = Settled(
+            id=job.id,
+            attempt=job.attempt,
+            verb=verb,
+            delay_seconds=delay_seconds,
+            keep_seconds=None if keep is None else keep.total_seconds(),
+        )
+        self._hands.end_unstarted(outcome, job)
 
     def _is_worn(self) -> bool:
         options = self._options
@@ -426,7 +455,11 @@ class Loop:
         ]
         if unknown:
             lease.release_held(
-                connection, self._worker_id, unknown, reason="claimed, answer lost"
+                connection,
+                self._worker_id,
+                unknown,
+                reason="claimed, answer lost",
+                keep=self._settings.retention_failed,
             )
         for job in [job for job in self._hands.held.values() if job.id not in rows]:
             if self._pool.drop(job) or job in self._alone:

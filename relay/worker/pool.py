@@ -11,10 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from relay.engine.claim import ClaimedJob
 from relay.engine.finish import Outcome
 from relay.worker.executor import Executor
+from relay.worker.interruption import Interruptible
 from relay.worker.shared import SlotTable
 
 __all__ = ["NOT_STARTED", "Ended", "Pool"]
@@ -74,6 +76,9 @@ class Pool:
         self._ended: deque[Ended] = deque()
         self._wakeups: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._is_busy = [False] * slots
+        # What each thread runs, and each coroutine by its job's id.
+        self._running: list[Interruptible | None] = [None] * slots
+        self._running_async: dict[UUID, Interruptible] = {}
         # One count a thread, each its own, and one for the event loop.
         self._starts = [0] * (slots + 1)
         self._starts_seen = 0
@@ -155,13 +160,20 @@ class Pool:
 
     def drop(self, job: ClaimedJob) -> bool:
         """Take back one job if it has not started; tell whether it had not."""
-        for ready in (self._ready, self._ready_async):
-            try:
-                ready.remove(job)
-            except ValueError:
-                continue
-            return True
-        return False
+        return any(_remove(ready, job) for ready in (self._ready, self._ready_async))
+
+    def cancel(self, job_id: UUID) -> None:
+        """Make the job stop if it runs; what is between two states is not found."""
+        for interruptible in self._running:
+            if interruptible is not None and interruptible.job_id == job_id:
+                interruptible.interrupt()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel_async, job_id)
+
+    def _cancel_async(self, job_id: UUID) -> None:
+        interruptible = self._running_async.get(job_id)
+        if interruptible is not None:
+            interruptible.interrupt_task()
 
     def _wake(self, count: int) -> None:
         for _ in range(count):
@@ -204,7 +216,9 @@ class Pool:
         begun_at = time.monotonic()
         entry = self._table.begin(job.id.bytes, job.attempt)
         self._starts[number] += 1
-        outcome = self._executor.run(job)
+        self._running[number] = interruptible = Interruptible(job.id)
+        outcome = self._executor.run(job, interruptible)
+        self._running[number] = None
         self._ended.append(Ended(job, outcome, entry, time.monotonic() - begun_at))
         self._give_back(slot)
         self._on_end()
@@ -259,7 +273,9 @@ class Pool:
         begun_at = time.monotonic()
         entry = self._table.begin(job.id.bytes, job.attempt)
         self._starts[-1] += 1
-        outcome = await self._executor.run_async(job)
+        self._running_async[job.id] = interruptible = Interruptible(job.id)
+        outcome = await self._executor.run_async(job, interruptible)
+        del self._running_async[job.id]
         self._ended.append(Ended(job, outcome, entry, time.monotonic() - begun_at))
         if self._ready:
             self._free.append(slot)  # threads and coroutines take turns
@@ -270,3 +286,14 @@ class Pool:
         elif self._ready_async:
             self._pump_soon()
         self._on_end()
+
+
+def _remove(ready: deque[ClaimedJob], job: ClaimedJob) -> bool:
+    while True:
+        try:
+            ready.remove(job)
+        except ValueError:
+            return False
+        except IndexError:
+            continue  # a thread took another meanwhile
+        return True

@@ -397,34 +397,53 @@ def test_failure_137_times_python_cannot_hold_are_shown_as_the_nearest(
 
 
 @pytest.mark.parametrize(
-    ("action", "before", "after", "event"),
+    ("action", "before", "after", "other"),
     [
-        ("cancel", "queued", "cancelled", "cancel"),
-        ("retry", "failed", "queued", "retry"),
-        ("replay", "failed", "failed", "replay"),
-        ("run_now", "scheduled", "queued", "run_now"),
+        ("cancel", "queued", "cancelled", "completed"),
+        ("retry", "failed", "queued", "running"),
+        ("replay", "failed", "failed", "running"),
+        ("run_now", "scheduled", "queued", "running"),
     ],
 )
 def test_an_action_counts_what_it_did_and_what_it_skipped(
-    browser: Client, action: str, before: str, after: str, event: str
+    browser: Client, action: str, before: str, after: str, other: str
 ) -> None:
-    job, running = make_job(before), make_job("running")
+    job, skipped = make_job(before), make_job(other)
 
-    response = press(browser, action, job, running)
+    response = press(browser, action, job, skipped)
 
     job.refresh_from_db()
     assert job.state == after
     [row] = History.objects.filter(job=job)
-    assert (row.event, row.actor) == (event, "ada")
+    assert (row.event, row.actor) == (action, "ada")
     assert "1 job " in said(response)
-    assert "1 job skipped: 1 is running." in said(response)
+    assert f"1 job skipped: 1 is {other}." in said(response)
     [entry] = LogEntry.objects.all()
     assert (entry.object_id, entry.user.username) == (str(job.pk), "ada")
-    assert not History.objects.filter(job=running).exists()
+    assert not History.objects.filter(job=skipped).exists()
+
+
+def test_cancel_asks_for_running_jobs_to_be_stopped_and_says_so(
+    browser: Client,
+) -> None:
+    running, queued = make_job("running"), make_job("queued")
+
+    response = press(browser, "cancel", running, queued)
+
+    running.refresh_from_db()
+    assert (running.state, running.cancel_requested_at is None) == ("running", False)
+    [row] = History.objects.filter(job=running)
+    assert (row.event, row.actor) == ("cancel_request", "ada")
+    assert "1 job cancelled. 1 job asked to stop." in said(response)
+    entries = {
+        entry.object_id: entry.change_message for entry in LogEntry.objects.all()
+    }
+    assert "asked to stop" in entries[str(running.pk)]
+    assert "cancelled" in entries[str(queued.pk)]
 
 
 def test_an_action_counts_reasons_in_the_plural(browser: Client) -> None:
-    response = press(browser, "cancel", make_job("running"), make_job("running"))
+    response = press(browser, "run_now", make_job("running"), make_job("running"))
 
     assert "2 jobs skipped: 2 are running." in said(response)
 
@@ -442,7 +461,7 @@ def test_replay_from_two_tabs_makes_one_job(browser: Client) -> None:
 def test_an_action_says_what_left_the_filter_meanwhile(browser: Client) -> None:
     job = make_job("running")
 
-    response = press(browser, "cancel", job, query="?state=queued")
+    response = press(browser, "run_now", job, query="?state=queued")
 
     assert "1 is running" in said(response)
     assert response.redirect_chain[-1][0].endswith("?state=queued")

@@ -108,8 +108,88 @@ def test_cancel_keeps_for_as_long_as_a_time_can_say() -> None:
     assert job.expires_at.year > 2100
 
 
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    seen: list[str] = []
+    monkeypatch.setattr(wakeup, "announce_cancel", seen.append)
+    return seen
+
+
+@pytest.mark.django_db
+def test_cancel_asks_the_worker_of_a_running_job_to_stop_it(told: list[str]) -> None:
+    job = make_job("running", attempt=2)
+
+    is_cancelled = act(control.cancel, job)
+
+    assert is_cancelled is False
+    job.refresh_from_db()
+    assert (job.state, job.finished_at) == ("running", None)
+    assert job.cancel_requested_at is not None
+    [row] = History.objects.filter(job=job)
+    assert (row.event, row.actor, row.attempt) == ("cancel_request", "ada", 2)
+    assert told == ["default"]
+
+
+@pytest.mark.django_db
+def test_asking_again_keeps_who_asked_first_and_tells_the_worker_again(
+    told: list[str],
+) -> None:
+    job = make_job("running")
+    act(control.cancel, job)
+    before = Job.objects.filter(id=job.id).values().get()
+
+    assert act(control.cancel, job) is False
+
+    assert Job.objects.filter(id=job.id).values().get() == before
+    assert History.objects.filter(job=job).count() == 1
+    assert told == ["default", "default"]
+
+
+@pytest.mark.django_db
+def test_cancel_of_many_tells_apart_what_is_cancelled_and_what_is_asked(
+    told: list[str],
+) -> None:
+    queued, running, done = make_job(), make_job("running"), make_job("completed")
+
+    report = control.cancel_many(
+        [queued.id, running.id, done.id], actor=None, using="default"
+    )
+
+    assert (report.done, report.asked) == ((queued.id,), (running.id,))
+    assert [skip.job_id for skip in report.skipped] == [done.id]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_hear_of_a_cancel_after_its_commit_and_never_of_a_rollback() -> None:
+    job = make_job("running")
+
+    with other_session(autocommit=True) as listener:
+        listener.execute("LISTEN relay_cancel")
+        with transaction.atomic():
+            act(control.cancel, job)
+            transaction.set_rollback(True)
+        assert list(listener.notifies(timeout=0)) == []
+        with transaction.atomic():
+            act(control.cancel, job)
+            assert list(listener.notifies(timeout=0)) == []
+
+        [heard] = listener.notifies(timeout=10, stop_after=1)
+
+    assert heard.channel == "relay_cancel"
+
+
+@pytest.mark.django_db
+def test_a_retry_of_a_job_that_was_asked_to_stop_lets_it_run() -> None:
+    job = make_job("cancelled", cancel_requested_at=LATER)
+
+    act(control.retry, job)
+
+    job.refresh_from_db()
+    assert (job.state, job.cancel_requested_at) == ("queued", None)
+
+
 ALLOWED = {
-    control.cancel: {"blocked", "scheduled", "queued", "retrying"},
+    control.cancel: {"blocked", "scheduled", "queued", "retrying", "running"},
     control.retry: {"failed", "cancelled"},
     control.run_now: {"scheduled", "retrying"},
     control.replay: {"completed", "failed", "cancelled"},
@@ -374,7 +454,7 @@ def make_worker() -> UUID:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_failure_34_a_cancel_that_waits_for_a_claim_is_refused() -> None:
+def test_failure_34_a_cancel_that_waits_for_a_claim_asks_its_worker() -> None:
     job, worker_id = make_job(), make_worker()
 
     with (
@@ -387,10 +467,10 @@ def test_failure_34_a_cancel_that_waits_for_a_claim_is_refused() -> None:
         wait_until_blocked(watch)
         worker.commit()
 
-        with pytest.raises(StateConflict, match="it is running"):
-            answer.result(timeout=10)
+        assert answer.result(timeout=10) is False
     job.refresh_from_db()
     assert job.state == "running"
+    assert job.cancel_requested_at is not None
 
 
 @pytest.mark.django_db(transaction=True)
@@ -423,11 +503,7 @@ def test_failure_34_a_cancel_answers_what_became_of_the_job() -> None:
 
             def press(job: Job = job, barrier: threading.Barrier = barrier) -> str:
                 barrier.wait(timeout=10)
-                try:
-                    act(control.cancel, job)
-                except StateConflict:
-                    return "running"
-                return "cancelled"
+                return "cancelled" if act(control.cancel, job) else "running"
 
             answer = pool.submit(in_thread, press)
             barrier.wait(timeout=10)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
+from django.db import connection
 from psycopg.pq import TransactionStatus
 
-from relay.engine import lease
+from relay.engine import control, lease
 from relay.engine.claim import Marks, read_claimed, send_claim
 from relay.engine.connection import EngineConnection, is_outage
 from relay.engine.finish import (
@@ -23,6 +26,7 @@ from relay.engine.finish import (
     send_completed,
     send_settled,
 )
+from relay.exceptions import StateConflict
 from relay.ids import uuid7
 from tests.engine.rows import (
     add_jobs,
@@ -205,6 +209,121 @@ def test_fail_is_final_and_keeps_who_ran_it(
         DAY_SECONDS, abs=1
     )
     assert attempts(duty, job_id) == [(1, "fail", "ValueError")]
+
+
+def test_cancel_is_final_charges_nothing_and_keeps_who_ran_it(
+    hot: EngineConnection, duty: EngineConnection
+) -> None:
+    worker_id = add_worker(duty)
+    [job_id] = hold(duty, worker_id, failures=1)
+
+    end(hot, worker_id, settled(job_id, 1, "cancel", keep_seconds=DAY_SECONDS))
+
+    row = job_row(duty, job_id)
+    assert (row["state"], row["failures"]) == ("cancelled", 1)
+    assert row["worker_id"] == str(worker_id)
+    assert seconds_between(row, "finished_at", "expires_at") == pytest.approx(
+        DAY_SECONDS, abs=1
+    )
+    assert attempts(duty, job_id) == [(1, "cancel", "ValueError")]
+    assert events(duty, job_id) == ["cancel"]
+
+
+def test_cancel_before_the_start_leaves_no_attempt(
+    hot: EngineConnection, duty: EngineConnection
+) -> None:
+    worker_id = add_worker(duty)
+    [job_id] = hold(duty, worker_id)
+
+    end(hot, worker_id, Settled(id=job_id, attempt=1, verb="cancel"))
+
+    assert job_row(duty, job_id)["state"] == "cancelled"
+    assert (attempts(duty, job_id), events(duty, job_id)) == ([], ["cancel"])
+
+
+@pytest.mark.parametrize("verb", ["retry", "hand_back", "snooze", "release"])
+def test_j17_a_job_that_was_asked_to_stop_never_runs_again(
+    hot: EngineConnection, duty: EngineConnection, verb: str
+) -> None:
+    worker_id = add_worker(duty)
+    [asked] = hold(duty, worker_id, cancel_requested_at="now")
+    [other] = hold(duty, worker_id)
+
+    end(
+        hot,
+        worker_id,
+        *(
+            settled(job_id, 1, verb, is_charged=True, keep_seconds=DAY_SECONDS)
+            for job_id in (asked, other)
+        ),
+    )
+
+    row = job_row(duty, asked)
+    assert (row["state"], row["failures"]) == ("cancelled", 0)
+    assert seconds_between(row, "finished_at", "expires_at") == pytest.approx(
+        DAY_SECONDS, abs=1
+    )
+    assert events(duty, asked) == ["cancel"]
+    assert job_row(duty, other)["state"] in ("queued", "retrying")
+    assert events(duty, other) == [verb]
+
+
+def test_j17_what_ended_before_it_could_stop_stays_as_it_ended(
+    hot: EngineConnection, duty: EngineConnection
+) -> None:
+    worker_id = add_worker(duty)
+    done, failed = hold(duty, worker_id, 2, cancel_requested_at="now")
+
+    end(hot, worker_id, Completed(done, 1, "1", None), settled(failed, 1, "fail"))
+
+    assert job_row(duty, done)["state"] == "completed"
+    assert job_row(duty, failed)["state"] == "failed"
+
+
+@pytest.mark.slow
+def test_failure_34_cancel_against_finish_ends_in_exactly_one(
+    hot: EngineConnection, duty: EngineConnection
+) -> None:
+    worker_id = add_worker(duty)
+    ends: dict[tuple[bool, str], int] = {}
+
+    def cancel(job_id: UUID, barrier: threading.Barrier) -> str:
+        barrier.wait(timeout=10)
+        try:
+            control.cancel(job_id, actor=None, using="default")
+        except StateConflict as conflict:
+            return str(conflict.state)
+        finally:
+            connection.close()
+        return "asked"
+
+    with ThreadPoolExecutor(1) as pool:
+        for number in range(200):
+            is_retry = number % 2 == 0
+            [job_id] = hold(duty, worker_id)
+            barrier = threading.Barrier(2)
+            answer = pool.submit(cancel, job_id, barrier)
+            barrier.wait(timeout=10)
+            written = end(
+                hot,
+                worker_id,
+                settled(job_id, 1, "release")
+                if is_retry
+                else Completed(job_id, 1, "1", None),
+            )
+
+            said, row = answer.result(timeout=10), job_row(duty, job_id)
+            assert written == {job_id}
+            if is_retry:
+                # Asked or found queued again: either way it is cancelled.
+                assert (said, row["state"]) == ("asked", "cancelled")
+            else:
+                assert row["state"] == "completed"
+                assert (said == "asked") == (row["cancel_requested_at"] is not None)
+            key = is_retry, said
+            ends[key] = ends.get(key, 0) + 1
+
+    assert sum(ends.values()) == 200
 
 
 def test_release_charges_nothing_and_is_ready_at_once_behind_what_waits(

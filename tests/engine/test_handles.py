@@ -215,7 +215,7 @@ def test_failure_053_a_wait_always_has_an_end(timeout: Any) -> None:
 def test_a_queued_job_is_cancelled_retried_and_replayed_by_its_handle() -> None:
     handle = add.enqueue(1, 2)
 
-    handle.cancel(actor="her")
+    assert handle.cancel(actor="her")
     assert handle.state == "cancelled"
     copy = handle.replay()
     handle.retry()
@@ -225,6 +225,16 @@ def test_a_queued_job_is_cancelled_retried_and_replayed_by_its_handle() -> None:
     assert Job.objects.get(pk=copy.id).replay_of == handle.id
     with pytest.raises(StateConflict):
         handle.retry()
+
+
+def test_cancel_of_a_running_job_says_that_it_is_not_cancelled_yet() -> None:
+    handle = add.enqueue(1, 2)
+    Job.objects.filter(pk=handle.id).update(state="running", worker_id=handle.id)
+
+    assert handle.cancel() is False
+
+    assert handle.state == "running"
+    assert Job.objects.get(pk=handle.id).cancel_requested_at is not None
 
 
 def test_every_refusal_is_a_relay_error() -> None:

@@ -699,3 +699,71 @@ def test_failure_079_claim_whose_answer_was_lost_is_found_and_released_uncharged
 
 def test_release_held_of_nothing_changes_nothing(duty: EngineConnection) -> None:
     assert lease.release_held(duty, uuid7(), [], reason="none") == set()
+
+
+# --- jobs that were asked to stop ---
+
+
+def test_cancel_requested_names_what_these_workers_run_and_is_to_stop(
+    duty: EngineConnection,
+) -> None:
+    worker_id, other = add_worker(duty), add_worker(duty)
+    [asked] = hold(duty, worker_id, attempt=3, cancel_requested_at="now")
+    hold(duty, worker_id)
+    hold(duty, worker_id, queue="unserved", cancel_requested_at="now")
+    hold(duty, uuid7(), cancel_requested_at="now")
+
+    found = lease.cancel_requested(duty, [worker_id, other], ["default"])
+
+    assert found == [(worker_id, asked, 3)]
+
+
+def test_j17_take_cancels_what_was_asked_to_stop(duty: EngineConnection) -> None:
+    worker_id = add_worker(duty, state="lost")
+    [asked] = hold(duty, worker_id, cancel_requested_at="now")
+    [other] = hold(duty, worker_id)
+
+    count, ready = take_all(duty, worker_id)
+
+    assert (count, len(ready)) == (2, 1)
+    row = job_row(duty, asked)
+    assert (row["state"], row["error_class"]) == ("cancelled", "WorkerLost")
+    assert row["finished_at"] is not None
+    assert row["expires_at"] is not None
+    assert events(duty, asked) == ["cancel"]
+    assert job_row(duty, other)["state"] == "queued"
+
+
+@pytest.mark.parametrize("is_started", [True, False])
+def test_j17_a_dead_childs_job_that_was_asked_to_stop_is_cancelled_uncharged(
+    duty: EngineConnection, is_started: bool
+) -> None:
+    worker_id = add_worker(duty)
+    [asked] = hold(duty, worker_id, cancel_requested_at="now")
+
+    count, ready = settle(duty, worker_id, [(asked, 1)] if is_started else [])
+
+    assert (count, ready) == (1, [])
+    row = job_row(duty, asked)
+    assert (row["state"], row["crashes"]) == ("cancelled", 0)
+    assert row["finished_at"] is not None
+    assert row["expires_at"] is not None
+    assert events(duty, asked) == ["cancel"]
+
+
+def test_j17_an_unknown_job_that_was_asked_to_stop_is_cancelled(
+    hot: EngineConnection, duty: EngineConnection
+) -> None:
+    worker_id = add_worker(duty)
+    [asked] = hold(duty, worker_id, cancel_requested_at="now")
+
+    released = lease.release_held(
+        hot, worker_id, [(asked, 1)], reason="unknown", keep=timedelta(days=1)
+    )
+
+    assert released == {asked}
+    row = job_row(duty, asked)
+    assert (row["state"], row["worker_id"]) == ("cancelled", None)
+    assert row["finished_at"] is not None
+    assert row["expires_at"] is not None
+    assert events(duty, asked) == ["cancel"]

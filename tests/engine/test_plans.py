@@ -328,9 +328,9 @@ def test_finish_under_an_old_token_reads_each_row_once(
 
 
 def test_settle_stays_on_the_primary_key(hot: EngineConnection, queued: Rows) -> None:
-    verbs = ("retry", "fail", "hand_back", "release")
+    verbs = ("retry", "fail", "cancel", "hand_back", "release")
     outcomes = [
-        {"id": str(job_id), "attempt": attempt, "verb": verbs[number % 4], "charge": 1}
+        {"id": str(job_id), "attempt": attempt, "verb": verbs[number % 5], "charge": 1}
         | {"delay_s": 1.0, "error_class": "E", "error_message": "m"}
         for number, (job_id, attempt) in enumerate(queued.held)
     ]
@@ -350,6 +350,15 @@ def test_held_reads_the_held_index(hot: EngineConnection, queued: Rows) -> None:
     values = {"queues": ["default", "q1"], "worker_id": queued.worker_id}
 
     found = explain_prepared(hot, lease.HELD, values)
+
+    assert found.indexes == {"relay_job_held_idx"}
+    assert found.buffers < 2 * 2 * BATCH
+
+
+def test_cancel_poll_reads_the_held_index(duty: EngineConnection, queued: Rows) -> None:
+    values = {"queues": ["default", "q1"], "workers": [queued.worker_id]}
+
+    found = explain(duty, lease.CANCEL_REQUESTED, values)
 
     assert found.indexes == {"relay_job_held_idx"}
     assert found.buffers < 2 * 2 * BATCH
@@ -400,6 +409,7 @@ def test_release_of_unknown_rows_stays_on_the_primary_key(
         "jobs": json.dumps(jobs),
         "worker_id": queued.worker_id,
         "reason": "unknown",
+        "keep": timedelta(days=30),
     }
 
     found = explain(hot, lease.RELEASE_HELD, values)

@@ -19,12 +19,13 @@ from django.contrib.auth import get_user_model
 from django.db import InterfaceError, OperationalError, connection, transaction
 from django.utils import timezone, translation
 
-from relay import Backoff, RelayError, Retry, SkipRetry, current_job, task
+from relay import Backoff, Cancel, RelayError, Retry, SkipRetry, current_job, task
 from relay.codec import encode_arguments
 from relay.engine.claim import ClaimedJob
 from relay.engine.finish import Completed, Outcome, Settled
 from relay.ids import uuid7
 from relay.worker.executor import Executor, verdict
+from relay.worker.interruption import Interruptible
 
 WORKER: Final = uuid7()
 PLAIN: Final = Backoff(base=timedelta(seconds=8), jitter=False)
@@ -185,6 +186,60 @@ def test_no_error_of_a_handler_reaches_the_worker(
 
     assert (outcome.verb, outcome.is_charged) == ("retry", True)
     assert outcome.error_class == type(error).__name__
+
+
+@kinds
+def test_a_handler_may_cancel_its_own_job(kind: str) -> None:
+    outcome = settled(run(kind, raiser(Cancel("not needed any more"))))
+
+    assert (outcome.verb, outcome.is_charged) == ("cancel", False)
+    assert (outcome.error_class, outcome.error_message) == (
+        "Cancel",
+        "not needed any more",
+    )
+    assert outcome.keep_seconds == 30 * 86_400
+
+
+@kinds
+@pytest.mark.parametrize("failures", [0, 3])
+@pytest.mark.parametrize(
+    "error", [ValueError("on the way out"), psycopg.OperationalError("cut off")]
+)
+def test_j17_whatever_a_cancelled_handler_raises_it_is_not_retried(
+    kind: str, failures: int, error: Exception
+) -> None:
+    def handler() -> None:
+        assert not current_job().is_cancelled
+        current_job()._requests.is_cancelled = True  # as another thread does
+        assert current_job().is_cancelled
+        raise error
+
+    outcome = settled(run(kind, handler, failures=failures))
+
+    assert (outcome.verb, outcome.is_charged) == ("cancel", False)
+    assert outcome.error_class == type(error).__name__
+
+
+@kinds
+def test_j17_what_a_cancelled_handler_still_returns_is_its_result(kind: str) -> None:
+    def handler() -> str:
+        current_job()._requests.is_cancelled = True
+        return "done"
+
+    assert isinstance(run(kind, handler), Completed)
+
+
+def test_a_coroutine_that_was_cancelled_says_so() -> None:
+    async def handler() -> None:
+        requests = current_job()._requests
+        assert isinstance(requests, Interruptible)
+        asyncio.get_running_loop().call_soon(requests.interrupt_task)
+        await asyncio.sleep(30)
+
+    outcome = settled(run("coroutine", handler))
+
+    assert (outcome.verb, outcome.error_class) == ("cancel", "Cancelled")
+    assert outcome.error_message == "somebody cancelled the job while it ran"
 
 
 def test_an_awaited_task_that_was_cancelled_is_a_failure_not_an_endless_release() -> (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from django.test import override_settings
 
 from relay.engine.connection import EngineConnection
 from relay.ids import uuid7
+from relay.worker.cancels import read_cancels, write_cancels
 from relay.worker.keeper import Keeper, KeeperOptions
 from relay.worker.messages import Channel
 from relay.worker.shared import SharedState
@@ -283,3 +285,80 @@ def test_a_long_wake_up_is_cut_between_two_lines(office: Office) -> None:
     received = office.children[0][1].recv(65_536)
     assert set(received.split(b"\n")) == {line}
     assert len(received) > 30_000
+
+
+def cancels(office: Office, index: int) -> list[tuple[UUID, int]]:
+    with suppress(BlockingIOError):
+        while True:
+            found = read_cancels(office.children[index][1].recv(65_536))
+            if found:
+                return found
+    return []
+
+
+def test_a_child_is_told_which_of_its_jobs_are_to_stop_until_they_have(
+    office: Office, duty: EngineConnection
+) -> None:
+    worker_id, _ = office.start_child(0), office.start_child(1)
+    office.keeper._work()
+    [job_id] = rows.hold(duty, worker_id, attempt=2, cancel_requested_at="now")
+
+    for _ in range(2):
+        office.keeper._cancel_at = 0.0  # a second later
+        office.keeper._work()
+        assert cancels(office, 0) == [(job_id, 2)]
+    duty.execute("UPDATE relay_job SET state = 'cancelled'")
+    office.keeper._cancel_at = 0.0
+    office.keeper._work()
+
+    assert cancels(office, 0) == []
+    assert cancels(office, 1) == []
+
+
+def test_the_keeper_looks_for_cancels_once_a_second_and_when_it_hears_of_one(
+    office: Office, duty: EngineConnection
+) -> None:
+    worker_id = office.start_child(0)
+    office.keeper._listen(time.monotonic())
+    listener = office.keeper._listener
+    assert listener is not None
+    office.keeper._work()
+    [job_id] = rows.hold(duty, worker_id, cancel_requested_at="now")
+    assert 0 < office.keeper._cancel_at - time.monotonic() <= 1
+
+    office.keeper._work()
+    assert cancels(office, 0) == []
+    duty.execute("SELECT pg_notify('relay_cancel', '')")
+    select.select([listener], [], [], 10)
+    office.keeper._read_notifications(listener)
+    office.keeper._work()
+    listener.close()
+
+    assert cancels(office, 0) == [(job_id, 1)]
+
+
+def test_a_child_that_reads_nothing_costs_the_others_no_cancel(
+    office: Office, duty: EngineConnection
+) -> None:
+    ids = [office.start_child(0), office.start_child(1)]
+    office.keeper._work()
+    with suppress(BlockingIOError):
+        while True:
+            office.children[0][0].send(b"x" * 1_000)
+    rows.hold(duty, ids[0], cancel_requested_at="now")
+    [job_id] = rows.hold(duty, ids[1], cancel_requested_at="now")
+
+    office.keeper._cancel_at = 0.0
+    office.keeper._work()
+
+    assert cancels(office, 1) == [(job_id, 1)]
+
+
+def test_many_cancels_are_told_in_datagrams_that_every_system_takes() -> None:
+    jobs = [(uuid7(), number) for number in range(1_200)]
+
+    datagrams = list(write_cancels(jobs))
+
+    assert [job for each in datagrams for job in read_cancels(each)] == jobs
+    assert max(len(each) for each in datagrams) < 32_000
+    assert read_cancels(b"default 0 1") == []

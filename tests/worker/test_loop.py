@@ -17,8 +17,10 @@ from django.test import override_settings
 from relay.engine.claim import ClaimedJob, send_claim
 from relay.engine.connection import EngineConnection
 from relay.engine.finish import Completed, Outcome, Settled, send_completed
+from relay.ids import uuid7
 from relay.worker import hands as hands_module
 from relay.worker import loop as loop_module
+from relay.worker.cancels import write_cancels
 from relay.worker.loop import Loop, LoopOptions
 from relay.worker.pool import Ended
 from relay.worker.shared import SharedState, SlotTable
@@ -217,6 +219,72 @@ def test_a_lost_lease_is_said_even_after_the_connection_was_once_lost(
     child.step_until(lambda: not child.loop._hands.held)
 
     assert "lease lost: the result was dropped" in caplog.text
+
+
+def tell_to_cancel(child: Child, *jobs: tuple[UUID, int]) -> None:
+    for datagram in write_cancels(jobs):
+        child.keeper.send(datagram)
+    child.loop._read_control()
+
+
+def test_failure_35_a_claimed_job_that_has_not_started_is_cancelled_and_never_starts(
+    child: Child, duty: EngineConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows.add_jobs(duty, 2)
+    first, second = child.claim(2)
+    monkeypatch.setattr(child.loop._pool, "drop", lambda job: job == first)
+
+    tell_to_cancel(child, (first.id, first.attempt))
+    child.step_until(lambda: first.id not in child.loop._hands.held)
+
+    assert rows.job_row(duty, first.id)["state"] == "cancelled"
+    assert rows.events(duty, first.id) == ["cancel"]
+    assert second.id in child.loop._hands.held
+
+
+def test_a_job_that_waits_to_run_alone_is_cancelled_and_never_starts(
+    child: Child, duty: EngineConnection
+) -> None:
+    [busy] = rows.add_jobs(duty)
+    child.claim(1)
+    [job_id] = rows.add_jobs(duty, crashes=1)
+    child.keeper.send(b"")
+    child.step_until(lambda: child.loop._alone)
+
+    tell_to_cancel(child, (job_id, 1))
+    child.step_until(lambda: job_id not in child.loop._hands.held)
+
+    assert rows.job_row(duty, job_id)["state"] == "cancelled"
+    assert [job.id for job in child.submitted] == [busy]
+
+
+def test_a_cancel_reaches_a_job_that_runs_and_no_earlier_attempt_of_it(
+    child: Child, duty: EngineConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows.add_jobs(duty)
+    [job] = child.claim(1)
+    stopped: list[UUID] = []
+    monkeypatch.setattr(child.loop._pool, "cancel", stopped.append)
+
+    tell_to_cancel(child, (job.id, job.attempt - 1), (uuid7(), 1))
+    assert stopped == []
+    tell_to_cancel(child, (job.id, job.attempt))
+
+    assert stopped == [job.id]
+
+
+def test_a_cancel_of_a_job_that_has_just_ended_leaves_its_end_alone(
+    child: Child, duty: EngineConnection
+) -> None:
+    rows.add_jobs(duty)
+    [job] = child.claim(1)
+    child.end(job, completed(job))
+
+    tell_to_cancel(child, (job.id, job.attempt))
+    child.step_until(lambda: not child.loop._hands.held)
+
+    assert rows.job_row(duty, job.id)["state"] == "completed"
+    child.assert_every_entry_is_free_once()
 
 
 def test_jobs_are_not_handed_back_for_having_been_claimed_after_a_long_rest(

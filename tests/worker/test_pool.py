@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from relay.engine.claim import ClaimedJob
-from relay.engine.finish import Completed, Outcome
+from relay.engine.finish import Completed, Outcome, Settled
+from relay.exceptions import Cancelled
 from relay.ids import uuid7
+from relay.worker.interruption import Interruptible
 from relay.worker.pool import Ended, Pool
 from relay.worker.shared import SharedState, SlotTable
 
@@ -32,13 +34,13 @@ class Gated:
     def is_async(self, job: ClaimedJob) -> bool:
         return job.task.startswith("a")
 
-    def run(self, job: ClaimedJob) -> Outcome:
+    def run(self, job: ClaimedJob, _: Interruptible) -> Outcome:
         self.begin(job)
         assert self.may_end.acquire(timeout=10)
         self.end()
         return done(job)
 
-    async def run_async(self, job: ClaimedJob) -> Outcome:
+    async def run_async(self, job: ClaimedJob, _: Interruptible) -> Outcome:
         self.begin(job)
         while not self.may_end.acquire(blocking=False):
             await asyncio.sleep(0.001)
@@ -272,6 +274,75 @@ def test_drop_takes_back_one_job_unless_it_has_started(
     made.wait_for_ends(2)
 
     assert list(executor.started) == ["s1", "s3"]
+
+
+class Spinning:
+    """An executor whose jobs end when they are cancelled, and only then."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+
+    def is_async(self, job: ClaimedJob) -> bool:
+        return job.task.startswith("a")
+
+    def run(self, job: ClaimedJob, interruptible: Interruptible) -> Outcome:
+        try:
+            interruptible.call(self._spin, [], {})
+        except Cancelled:
+            return Settled(id=job.id, attempt=job.attempt, verb="cancel")
+        return done(job)
+
+    async def run_async(self, job: ClaimedJob, interruptible: Interruptible) -> Outcome:
+        try:
+            await interruptible.wait(self._wait)
+        except asyncio.CancelledError:
+            return Settled(id=job.id, attempt=job.attempt, verb="cancel")
+        return done(job)
+
+    def _spin(self) -> None:
+        self.begun.release()
+        ends_at = time.monotonic() + 30
+        while time.monotonic() < ends_at:
+            pass
+
+    async def _wait(self) -> None:
+        self.begun.release()
+        await asyncio.sleep(30)
+
+
+@pytest.mark.parametrize("kind", ["s", "a"])
+def test_cancel_stops_one_job_and_its_slot_goes_on_with_the_next(kind: str) -> None:
+    executor = Spinning()
+    made = Bench(2, executor)
+    first, other, following = jobs(f"{kind}1", f"{kind}2", f"{kind}3")
+    made.pool.submit([first, other, following], seconds_each=1.0)
+    for _ in range(2):
+        assert executor.begun.acquire(timeout=10)
+
+    made.pool.cancel(first.id)
+    [ended] = made.wait_for_ends(1)
+    assert executor.begun.acquire(timeout=10)
+
+    assert (ended.job.id, ended.outcome) == (
+        first.id,
+        Settled(id=first.id, attempt=1, verb="cancel"),
+    )
+    for job in (other, following):
+        made.pool.cancel(job.id)
+    made.wait_for_ends(3)
+
+
+def test_cancel_of_what_does_not_run_stops_nobody(
+    executor: Gated, bench: Callable[[int], Bench]
+) -> None:
+    made = bench(2)
+    made.pool.submit(jobs("s1", "a1"), seconds_each=1.0)
+    executor.wait_for_starts(2)
+
+    made.pool.cancel(uuid7())
+    executor.let_end(2)
+
+    assert all(isinstance(end.outcome, Completed) for end in made.wait_for_ends(2))
 
 
 def test_what_runs_stands_in_the_slot_table_until_it_is_let_go(
