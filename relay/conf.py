@@ -52,6 +52,7 @@ _NUMBERS: Final = {
     "concurrency": 1,
     "crash_limit": 1,
     "loss_limit": 1,
+    "snooze_limit": 1,
 }
 # The least and the most that each may be. jsonb holds far more, but a claim reads the
 # arguments of many jobs at once; deeper values meet the limit of Python's recursion.
@@ -110,6 +111,8 @@ class Settings:
     loss_limit: int = 10
     # How long a job of a task that no worker knows is handed back before it fails.
     unknown_task_limit: timedelta = timedelta(hours=24)
+    # How often a job's handler may raise Snooze before the job fails.
+    snooze_limit: int = 10_000
     # Send NOTIFY after an enqueue and LISTEN in workers. Polling works without.
     notify: bool = True
     # Fire schedules from the workers too, not only from relay_scheduler.

@@ -23,6 +23,7 @@ __all__ = [
     "ScheduleError",
     "SettingsError",
     "SkipRetry",
+    "Snooze",
     "StandaloneError",
     "StateConflict",
     "TaskFailed",
@@ -214,6 +215,24 @@ class Cancelled(BaseException):
     No Exception, and so no RelayError, on purpose: a handler's `except Exception` must
     not swallow it, as with KeyboardInterrupt and asyncio.CancelledError.
     """
+
+
+class Snooze(RelayError):
+    """Raised by a handler: not now; run this job again later, and charge nothing.
+
+    RELAY["SNOOZE_LIMIT"] bounds how often one job may do so.
+
+    Args:
+        after: how long to wait.
+    """
+
+    def __init__(self, after: timedelta, message: str = "") -> None:
+        super().__init__(message or "the handler asked to be run again later")
+        if not isinstance(after, timedelta):
+            raise TypeError(
+                f"{after!r}: give a timedelta, such as timedelta(minutes=5)"
+            )
+        self.after = max(after, timedelta(0))
 
 
 class SkipRetry(RelayError):

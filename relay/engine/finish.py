@@ -85,9 +85,10 @@ SELECT id FROM gone UNION ALL SELECT id FROM kept
 
 # retry: charged, due again after the delay. hand_back: not charged, due again after
 # the delay, failed once the first hand-back since the task last ran is older than the
-# limit. snooze: not charged, due again after the delay. release: not charged, ready
-# again at once. fail and cancel: final. Each leaves its attempt or history row in the
-# same statement. A job that somebody asked to stop never runs again: whatever would
+# limit. snooze: not charged, due again after the delay, failed where a handler has
+# asked for it as often as it may since the last manual retry. release: not charged,
+# ready again at once. fail and cancel: final. Each leaves its attempt or history row in
+# the same statement. A job that somebody asked to stop never runs again: whatever would
 # make it due or ready cancels it instead, uncharged.
 SETTLE: Final = """
 WITH done AS MATERIALIZED (
@@ -100,10 +101,20 @@ WITH done AS MATERIALIZED (
                 SELECT FROM relay_history AS ran
                 WHERE ran.job_id = outcome.id AND ran.at > earlier.at
                   AND ran.event IN ('retry', 'snooze', 'crash'))
-        ) THEN 'fail' ELSE outcome.verb END AS act
+        ) THEN 'fail'
+        WHEN outcome.verb = 'snooze' AND outcome.most IS NOT NULL AND (
+            SELECT count(*) FROM relay_history AS earlier
+            WHERE earlier.job_id = outcome.id AND earlier.event = 'snooze'
+              AND earlier.detail->>'reason' = 'Snooze'
+              AND earlier.at > coalesce((
+                SELECT max(manual.at) FROM relay_history AS manual
+                WHERE manual.job_id = outcome.id AND manual.event = 'retry'
+                  AND manual.detail IS NULL), '-infinity')
+        ) >= outcome.most THEN 'fail'
+        ELSE outcome.verb END AS act
     FROM jsonb_to_recordset(%(outcomes)s::jsonb) AS outcome(
         id uuid, attempt int, verb text, delay_s float8, charge int, keep_s float8,
-        error_class text, error_message text, traceback text)
+        most int, error_class text, error_message text, traceback text)
 ), moved AS (
     UPDATE relay_job AS job
     SET state = CASE WHEN done.act = 'fail' THEN 'failed'
@@ -136,9 +147,10 @@ WITH done AS MATERIALIZED (
         failures = job.failures
             + CASE WHEN done.act = 'fail' OR job.cancel_requested_at IS NULL
               THEN done.charge ELSE 0 END,
-        error_class = coalesce(done.error_class, job.error_class),
-        error_message = CASE WHEN done.error_class IS NULL THEN job.error_message
-                        ELSE done.error_message END
+        error_class = CASE WHEN done.act = 'snooze' THEN job.error_class
+                      ELSE coalesce(done.error_class, job.error_class) END,
+        error_message = CASE WHEN done.error_class IS NULL OR done.act = 'snooze'
+                        THEN job.error_message ELSE done.error_message END
     FROM done
     WHERE job.id = done.id
       AND CASE WHEN job.state = 'running' AND job.attempt = done.attempt
@@ -193,6 +205,7 @@ class Settled:
         verb: what becomes of the job; see SETTLE.
         delay_seconds: for retry and hand_back, until it is due again.
         keep_seconds: retention, should the job end; None keeps the row for ever.
+        most: for a handler's snooze, how many a job may have; one more fails it.
         is_charged: whether it counts against max_retries.
     """
 
@@ -202,6 +215,7 @@ class Settled:
     delay_seconds: float = 0.0
     keep_seconds: float | None = None
     is_charged: bool = False
+    most: int | None = None
     error_class: str | None = None
     error_message: str | None = None
     traceback: str | None = None
@@ -271,6 +285,7 @@ def send_settled(
                 "delay_s": _capped(outcome.delay_seconds),
                 "charge": int(outcome.is_charged),
                 "keep_s": _capped(outcome.keep_seconds),
+                "most": outcome.most,
                 "error_class": outcome.error_class,
                 "error_message": outcome.error_message,
                 "traceback": outcome.traceback,

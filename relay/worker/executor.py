@@ -34,6 +34,7 @@ from relay.exceptions import (
     MissingKey,
     Retry,
     SkipRetry,
+    Snooze,
     UnknownTask,
 )
 from relay.retry import Backoff
@@ -219,6 +220,15 @@ class Executor:
         if verb == "hand_back":
             delay = _OUTAGE.delay(job.attempt)
             return settle(verb=verb, delay_seconds=delay.total_seconds())
+        if isinstance(error, Snooze) and verb == "snooze":
+            limit = self._settings.snooze_limit
+            return settle(
+                verb=verb,
+                delay_seconds=error.after.total_seconds(),
+                most=limit,
+                error_message=f"{clean_text(message, limit=_MESSAGE_LIMIT)} "
+                f"(RELAY['SNOOZE_LIMIT'] is {limit:,})",
+            )
         settle = partial(
             settle,
             is_charged=verb != "cancel",
@@ -297,6 +307,8 @@ def verdict(
     """
     if is_cancelled or isinstance(error, Cancel | Cancelled):
         return "cancel"
+    if isinstance(error, Snooze):
+        return "snooze"
     if is_outage(error) or isinstance(error, MissingKey):
         return "hand_back"
     if isinstance(error, SkipRetry | DecodeError) or failures >= max_retries:

@@ -326,6 +326,52 @@ def test_failure_34_cancel_against_finish_ends_in_exactly_one(
     assert sum(ends.values()) == 200
 
 
+def test_25_snoozes_charge_nothing_and_leave_no_error(
+    hot: EngineConnection, duty: EngineConnection
+) -> None:
+    worker_id = add_worker(duty)
+    [job_id] = hold(duty, worker_id)
+
+    end(
+        hot,
+        worker_id,
+        settled(job_id, 1, "snooze", delay_seconds=60, most=3, error_class="Snooze"),
+    )
+
+    row = job_row(duty, job_id)
+    assert (row["state"], row["failures"]) == ("retrying", 0)
+    assert (row["error_class"], row["error_message"]) == (None, None)
+    assert 55 < seconds_from_now(duty, row, "run_at") <= 60
+    assert (attempts(duty, job_id), events(duty, job_id)) == ([], ["snooze"])
+
+
+def test_failure_124_a_job_that_snoozes_for_ever_fails_with_that_reason(
+    hot: EngineConnection, duty: EngineConnection
+) -> None:
+    worker_id = add_worker(duty)
+    [job_id] = hold(duty, worker_id, attempt=0)
+
+    def snooze(reason: str | None = "Snooze", most: int | None = 3) -> str:
+        duty.execute(
+            "UPDATE relay_job SET state = 'running', attempt = attempt + 1, "
+            "worker_id = %s",
+            (worker_id,),
+        )
+        values = {"error_class": reason, "most": most, "keep_seconds": DAY_SECONDS}
+        attempt = job_row(duty, job_id)["attempt"]
+        end(hot, worker_id, settled(job_id, attempt, "snooze", **values))
+        return str(job_row(duty, job_id)["state"])
+
+    # What relay itself puts off does not count.
+    assert [snooze(None, None) for _ in range(5)] == ["retrying"] * 5
+    assert [snooze() for _ in range(4)] == ["retrying"] * 3 + ["failed"]
+    row = job_row(duty, job_id)
+    assert (row["failures"], row["error_class"]) == (0, "Snooze")
+    assert row["expires_at"] is not None
+    control.retry(job_id, actor="ada", using="default")
+    assert [snooze() for _ in range(4)] == ["retrying"] * 3 + ["failed"]
+
+
 def test_release_charges_nothing_and_is_ready_at_once_behind_what_waits(
     hot: EngineConnection, duty: EngineConnection
 ) -> None:

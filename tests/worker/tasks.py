@@ -16,7 +16,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection
 
-from relay import Retry, SkipRetry, current_job, task
+from relay import Retry, SkipRetry, Snooze, current_job, task
 from tests.worker.effects import note
 
 
@@ -95,6 +95,16 @@ def leave(code: int) -> None:
 def fail(said: str = "on purpose") -> None:
     note("start")
     raise ValueError(said)
+
+
+@task
+def snooze(times: int) -> int:
+    """Ask to be run again so many times, then end well."""
+    note("start")
+    job = current_job()
+    if job.attempt <= times:
+        raise Snooze(timedelta(seconds=0.05))
+    return job.attempt
 
 
 @task

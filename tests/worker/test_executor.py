@@ -19,7 +19,16 @@ from django.contrib.auth import get_user_model
 from django.db import InterfaceError, OperationalError, connection, transaction
 from django.utils import timezone, translation
 
-from relay import Backoff, Cancel, RelayError, Retry, SkipRetry, current_job, task
+from relay import (
+    Backoff,
+    Cancel,
+    RelayError,
+    Retry,
+    SkipRetry,
+    Snooze,
+    current_job,
+    task,
+)
 from relay.codec import encode_arguments
 from relay.engine.claim import ClaimedJob
 from relay.engine.finish import Completed, Outcome, Settled
@@ -186,6 +195,24 @@ def test_no_error_of_a_handler_reaches_the_worker(
 
     assert (outcome.verb, outcome.is_charged) == ("retry", True)
     assert outcome.error_class == type(error).__name__
+
+
+@kinds
+def test_a_handler_may_put_its_job_off_uncharged(kind: str) -> None:
+    error = Snooze(timedelta(minutes=5), "the file is not there")
+
+    outcome = settled(run(kind, raiser(error), failures=3))
+
+    assert (outcome.verb, outcome.is_charged) == ("snooze", False)
+    assert (outcome.delay_seconds, outcome.most) == (300, 10_000)
+    assert outcome.error_class == "Snooze"
+    assert (outcome.error_message or "").startswith("the file is not there")
+
+
+def test_a_snooze_into_the_past_is_due_at_once() -> None:
+    assert Snooze(timedelta(seconds=-1)).after == timedelta(0)
+    with pytest.raises(TypeError, match="give a timedelta"):
+        Snooze(5)  # type: ignore[arg-type]  # what an untyped caller does
 
 
 @kinds

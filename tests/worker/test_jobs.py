@@ -93,3 +93,20 @@ def test_a_scheduled_job_starts_when_it_is_due_and_not_before(
     row = database.job(handle.id)
     assert row["started_at"] >= row["run_at"]
     assert row["attempt"] == 1
+
+
+def test_124_ten_snoozes_charge_nothing_and_endless_ones_end(
+    database: Database, workers: Workers
+) -> None:
+    workers.start("-c", "2", SNOOZE_LIMIT=12)
+    patient = database.enqueue_one("snooze", 10, max_retries=3)
+    endless = database.enqueue_one("snooze", 1_000, max_retries=3)
+
+    database.wait_for(patient, seconds=30)
+    database.wait_for(endless, "failed", seconds=30)
+
+    row = database.job(patient)
+    assert (row["attempt"], row["failures"], row["crashes"]) == (11, 0, 0)
+    row = database.job(endless)
+    assert (row["attempt"], row["failures"], row["error_class"]) == (13, 0, "Snooze")
+    assert "SNOOZE_LIMIT" in row["error_message"]
