@@ -283,6 +283,16 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
+                            ("attempt__range", (0, 2000000000)),
+                            ("crashes__range", (0, 2000000000)),
+                            ("failures__range", (0, 2000000000)),
+                            ("losses__range", (0, 2000000000)),
+                            ("ready_seq__gte", 0),
+                        ),
+                        name="relay_job_counters_range",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
                             (
                                 "run_at__range",
                                 (

@@ -32,6 +32,8 @@ LIVE_STATES = tuple(state for state in JobState if state not in FINAL_STATES)
 
 _LITERAL_FINAL = ["completed", "failed", "cancelled"]
 
+_COUNTER = (0, 2_000_000_000)
+
 # What Python's datetime can hold in every zone; keeps 'infinity' out as well.
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = datetime(9999, 12, 30, tzinfo=UTC)
@@ -103,6 +105,18 @@ class Job(models.Model):
             models.CheckConstraint(
                 name="relay_job_priority_range",
                 condition=models.Q(priority__range=(-100, 100)),
+            ),
+            # Engine statements add to these: at the end of a column a single row
+            # would fail the whole claim.
+            models.CheckConstraint(
+                name="relay_job_counters_range",
+                condition=models.Q(
+                    attempt__range=_COUNTER,
+                    failures__range=_COUNTER,
+                    crashes__range=_COUNTER,
+                    losses__range=_COUNTER,
+                    ready_seq__gte=0,
+                ),
             ),
             models.CheckConstraint(
                 name="relay_job_times_finite",

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 import traceback
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
@@ -118,8 +118,8 @@ class Executor:
             else:
                 outcome = self._completed(job, task, value)
             finally:
-                self.clean()
-        self._log(job, outcome, begun_at)
+                _quietly(self.clean)
+        _quietly(self._log, job, outcome, begun_at)
         return outcome
 
     async def run_async(
@@ -148,7 +148,7 @@ class Executor:
                 outcome = self._failed(job, task, error, interruptible)
             else:
                 outcome = self._completed(job, task, value)
-        self._log(job, outcome, begun_at)
+        _quietly(self._log, job, outcome, begun_at)
         return outcome
 
     def _enter(self, job: ClaimedJob, requests: context.Requests) -> None:
@@ -170,7 +170,8 @@ class Executor:
     ) -> Outcome:
         result, note = encode_result(value, job.id, is_sensitive=task.sensitive is True)
         if note is not None:
-            logger.warning(
+            _quietly(
+                logger.warning,
                 "result not stored as returned",
                 extra={"job_id": str(job.id), "task": job.task, "reason": note},
             )
@@ -314,6 +315,15 @@ def verdict(
     if isinstance(error, SkipRetry | DecodeError) or failures >= max_retries:
         return "fail"  # arguments that cannot be read today cannot be read tomorrow
     return "retry"
+
+
+def _quietly(act: Callable[..., object], /, *args: Any, **kwargs: Any) -> None:
+    """Do what surrounds a handler: whatever it raises, the handler's end stands."""
+    try:
+        act(*args, **kwargs)
+    except BaseException:  # an edge: a logging filter of the project's, a lost session
+        with contextlib.suppress(BaseException):
+            connections.close_all()
 
 
 def _find(job: ClaimedJob) -> Task[..., Any] | None:

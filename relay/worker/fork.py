@@ -24,8 +24,7 @@ def fork(run: Callable[[], int]) -> int:
     It dies with its parent, has no Python exit handlers of the parent's, and starts
     with the signals' default handlers: none can reach the parent's by mistake.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush_output()
     parent = os.getpid()
     signals = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
@@ -65,9 +64,15 @@ def _begin(parent: int, run: Callable[[], int]) -> None:
     finally:
         with contextlib.suppress(Exception):
             logging.shutdown()
-            sys.stdout.flush()
-            sys.stderr.flush()
+        _flush_output()
         os._exit(code)
+
+
+def _flush_output() -> None:
+    """Write out what is buffered; a stream may be closed, full or not there."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
 
 
 def _die_with(parent: int) -> None:

@@ -126,20 +126,39 @@ class Hands:
         self, connection: EngineConnection, end: Ended, error: psycopg.Error
     ) -> None:
         keep = self._settings.retention_failed
-        refused = Settled(
-            id=end.job.id,
-            attempt=end.outcome.attempt,
-            verb="fail",
-            is_charged=True,
-            keep_seconds=None if keep is None else keep.total_seconds(),
-            error_class=type(error).__name__,
-            error_message="PostgreSQL refused what the job returned or raised: "
-            f"{error.diag.message_primary}",
+        for is_charged in (True, False):
+            refused = Settled(
+                id=end.job.id,
+                attempt=end.outcome.attempt,
+                verb="fail",
+                is_charged=is_charged,
+                keep_seconds=None if keep is None else keep.total_seconds(),
+                error_class=type(error).__name__,
+                error_message="PostgreSQL refused what the job returned or raised: "
+                f"{error.diag.message_primary}",
+            )
+            try:
+                with connection.block():
+                    finishing = self.send(connection, [end._replace(outcome=refused)])
+                finished = read_finished(finishing)
+            except psycopg.Error as again:
+                if not is_bad_row(again):
+                    raise
+            else:
+                self.settle([end], finished)
+                return
+        # The row itself is refused, as by a trigger or a column at its end: the others
+        # must not wait for it.
+        logger.critical(
+            "PostgreSQL refuses every end of a job: it is let go of",
+            extra={
+                "event": "job.refused",
+                "job_id": str(end.job.id),
+                "task": end.job.task,
+                "error": str(error),
+            },
         )
-        instead = end._replace(outcome=refused)
-        with connection.block():
-            finishing = self.send(connection, [instead])
-        self.settle([end], read_finished(finishing))
+        self.settle([end], {end.job.id})
 
     def settle(self, batch: list[Ended], finished: set[UUID]) -> None:
         """Let go of what is written, and of what another worker has by now."""

@@ -58,7 +58,9 @@ SWEEP_SECONDS: Final = 1.0
 # A sweep may take this part of the time; a costlier one comes less often.
 SWEEP_SHARE: Final = 0.05
 # How long a job that must run alone waits for the others before it is put off.
+# Where another job runs for longer already it is put off at once, for up to the second.
 ALONE_SECONDS: Final = 5.0
+LONGEST_ALONE_SECONDS: Final = 30.0
 # Reconnecting: from the first to the longest wait, doubled and jittered.
 FIRST_BACKOFF_SECONDS: Final = 0.05
 LONGEST_BACKOFF_SECONDS: Final = 2.0
@@ -338,12 +340,14 @@ class Loop:
             self._hands.held[job.id] = job
             if is_held:
                 continue  # handed out again after the database went back: it runs on
-            if job.crashes:
+            if not job.crashes:
+                together.append(job)
+            elif self._pool.oldest_seconds() > ALONE_SECONDS:
+                self._put_off(job)  # it would only wait, and the others with it
+            else:
                 if not self._alone:
                     self._alone_since = time.monotonic()
                 self._alone.append(job)
-            else:
-                together.append(job)
         if together:
             self._pool.submit(together, seconds_each=self._pace.expected_seconds)
 
@@ -363,11 +367,11 @@ class Loop:
     def _put_off_alone(self) -> None:
         """Hand such jobs back for a while: the others here take too long."""
         while self._alone:
-            self._end_unstarted(
-                self._alone.popleft(),
-                "snooze",
-                delay_seconds=random.uniform(1, ALONE_SECONDS),  # noqa: S311 - only spreads load
-            )
+            self._put_off(self._alone.popleft())
+
+    def _put_off(self, job: ClaimedJob) -> None:
+        seconds = random.uniform(ALONE_SECONDS, LONGEST_ALONE_SECONDS)  # noqa: S311 - only spreads load
+        self._end_unstarted(job, "snooze", delay_seconds=seconds)
 
     # --- the drain -------------------------------------------------------------------
 
@@ -454,13 +458,7 @@ class Loop:
             if job_id not in self._hands.held
         ]
         if unknown:
-            lease.release_held(
-                connection,
-                self._worker_id,
-                unknown,
-                reason="claimed, answer lost",
-                keep=self._settings.retention_failed,
-            )
+            self._release_unknown(connection, unknown)
         for job in [job for job in self._hands.held.values() if job.id not in rows]:
             if self._pool.drop(job) or job in self._alone:
                 self._hands.held.pop(job.id)
@@ -468,6 +466,22 @@ class Loop:
         self._must_compare = False
         self._compare_at = time.monotonic() + (self._settings.lease / 3).total_seconds()
         self._is_hinted = True
+
+    def _release_unknown(
+        self, connection: EngineConnection, unknown: list[tuple[UUID, int]]
+    ) -> None:
+        try:
+            lease.release_held(
+                connection,
+                self._worker_id,
+                unknown,
+                reason="claimed, answer lost",
+                keep=self._settings.retention_failed,
+            )
+        except psycopg.Error as error:
+            if not is_bad_row(error):
+                raise
+            self._report("rows that PostgreSQL refuses to release", error)
 
     def _idle_seconds(self, now: float) -> float:
         """Return how long to wait when there is nothing to flush or claim."""

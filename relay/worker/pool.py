@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
+import os
 import queue
 import threading
 import time
@@ -14,7 +15,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from relay.engine.claim import ClaimedJob
-from relay.engine.finish import Outcome
+from relay.engine.finish import Outcome, Settled
+from relay.worker.eventloop import start_event_loop
 from relay.worker.executor import Executor
 from relay.worker.interruption import Interruptible
 from relay.worker.shared import SlotTable
@@ -83,7 +85,11 @@ class Pool:
         self._starts = [0] * (slots + 1)
         self._starts_seen = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        # Each task, with what it is for until it has begun.
+        self._tasks: dict[asyncio.Task[None], tuple[ClaimedJob, int] | None] = {}
+        self._begun_at: dict[UUID, float] = {}
+        self._is_lent = False
+        self._pid = os.getpid()
         self._threads: list[threading.Thread] = []
 
     def submit(self, jobs: Iterable[ClaimedJob], *, seconds_each: float) -> None:
@@ -98,7 +104,7 @@ class Pool:
             if self._executor.is_async(job):
                 if self._loop is None:
                     # Before a thread can see that there is something for it.
-                    self._loop = self._start_loop()
+                    self._loop = start_event_loop()
                 self._ready_async.append(job)
                 has_async = True
             else:
@@ -141,6 +147,11 @@ class Pool:
                 ended.append(pop())
         except IndexError:
             return ended
+
+    def oldest_seconds(self) -> float:
+        """Return how long the longest of the running jobs has been running."""
+        begun_at = min(list(self._begun_at.values()), default=None)
+        return 0.0 if begun_at is None else time.monotonic() - begun_at
 
     @property
     def has_ended(self) -> bool:
@@ -214,19 +225,29 @@ class Pool:
             self._give_back(slot)
             return False
         begun_at = time.monotonic()
+        self._begun_at[job.id] = begun_at
         entry = self._table.begin(job.id.bytes, job.attempt)
         self._starts[number] += 1
         self._running[number] = interruptible = Interruptible(job.id)
         outcome = self._executor.run(job, interruptible)
+        self._end_if_forked()
         self._running[number] = None
+        self._begun_at.pop(job.id, None)
         self._ended.append(Ended(job, outcome, entry, time.monotonic() - begun_at))
         self._give_back(slot)
         self._on_end()
         return True
 
+    def _end_if_forked(self) -> None:
+        """End here what a handler forked and let run on: it must not run other jobs."""
+        if os.getpid() != self._pid:
+            os._exit(1)
+
     def _give_back(self, slot: int) -> None:
-        if self._ready_async and self._loop is not None:
+        if self._ready_async and self._loop is not None and not self._is_lent:
             # Into its hands: a thread would take it again before the loop has its turn.
+            # One at a time: a job that blocks the loop must not block the threads too.
+            self._is_lent = True
             self._loop.call_soon_threadsafe(self._pump, slot)
             return
         self._free.append(slot)
@@ -237,15 +258,10 @@ class Pool:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._pump)
 
-    def _start_loop(self) -> asyncio.AbstractEventLoop:
-        loop = asyncio.new_event_loop()
-        threading.Thread(
-            target=loop.run_forever, name="relay-event-loop", daemon=True
-        ).start()
-        return loop
-
     def _pump(self, slot: int | None = None) -> None:
         """Start coroutine jobs while there are slots. Runs in the event loop."""
+        if slot is not None:
+            self._is_lent = False
         while slot is not None or self._ready_async:
             if not self._table.has_lease():
                 if slot is not None:
@@ -265,17 +281,32 @@ class Pool:
             task = asyncio.get_running_loop().create_task(
                 self._run_async(job, slot), context=contextvars.Context()
             )
+            self._tasks[task] = job, slot
             slot = None
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._note_end)
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        """Let go of a job whose task was cancelled before it could begin."""
+        never_begun = self._tasks.pop(task)
+        if never_begun is not None:
+            job, slot = never_begun
+            released = Settled(id=job.id, attempt=job.attempt, verb="release")
+            self._ended.append(Ended(job, released, NOT_STARTED, 0.0))
+            self._give_back(slot)
+            self._on_end()
 
     async def _run_async(self, job: ClaimedJob, slot: int) -> None:
+        if (task := asyncio.current_task()) is not None:
+            self._tasks[task] = None  # begun: it ends below, come what may
         begun_at = time.monotonic()
+        self._begun_at[job.id] = begun_at
         entry = self._table.begin(job.id.bytes, job.attempt)
         self._starts[-1] += 1
         self._running_async[job.id] = interruptible = Interruptible(job.id)
         outcome = await self._executor.run_async(job, interruptible)
+        self._end_if_forked()
         del self._running_async[job.id]
+        self._begun_at.pop(job.id, None)
         self._ended.append(Ended(job, outcome, entry, time.monotonic() - begun_at))
         if self._ready:
             self._free.append(slot)  # threads and coroutines take turns

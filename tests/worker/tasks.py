@@ -211,3 +211,57 @@ def orders(what: str) -> object:
 def clock() -> float:
     """Return the time by this process's wall clock."""
     return time.time()
+
+
+@task
+def fork_and_go_on() -> None:
+    """Fork, and leave the handler in the child as in the parent."""
+    note("start")
+    if os.fork() == 0:
+        sys.exit(0)
+
+
+@task
+async def let_exit_escape() -> None:
+    async def leave() -> None:
+        sys.exit(3)
+
+    note("start")
+    _kept.append(asyncio.ensure_future(leave()))
+    await asyncio.sleep(0.05)
+
+
+@task
+async def stop_the_loop() -> None:
+    note("start")
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(0)
+
+
+@task
+async def cancel_the_others() -> None:
+    note("start")
+    for other in asyncio.all_tasks():
+        if other is not asyncio.current_task():
+            other.cancel()
+
+
+@task
+async def block_the_loop(seconds: float) -> None:
+    note("start")
+    time.sleep(seconds)
+
+
+@task
+async def leave_a_transaction_open_in_a_thread() -> None:
+    note("start")
+    await asyncio.to_thread(_leave_open)
+
+
+def _leave_open() -> None:
+    connection.set_autocommit(False)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+
+
+_kept: list[asyncio.Future[None]] = []

@@ -450,6 +450,21 @@ class Broken(logging.Filter):
 
 
 @kinds
+def test_a_log_that_raises_does_not_undo_what_a_handler_did(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("relay.worker"), "isEnabledFor", bad_log)
+
+    outcome = run(kind, lambda: 1)
+
+    assert isinstance(outcome, Completed)
+
+
+def bad_log(level: int) -> bool:
+    raise ValueError("a filter of the project's")
+
+
+@kinds
 def test_an_error_around_the_handler_costs_no_slot(kind: str) -> None:
     logger = logging.getLogger("relay.worker")
     broken = Broken()

@@ -115,6 +115,37 @@ def test_a_row_that_postgresql_refuses_fails_alone(
     child.assert_every_entry_is_free_once()
 
 
+def test_a_row_whose_failure_cannot_be_counted_fails_and_stops_no_other(
+    child: Child, duty: EngineConnection
+) -> None:
+    ids = rows.add_jobs(duty, 2)
+    jobs = {job.id: job for job in child.claim(2)}
+    duty.execute("UPDATE relay_job SET failures = 2000000000 WHERE id = %s", (ids[0],))
+
+    retried = Settled(id=ids[0], attempt=1, verb="retry", is_charged=True)
+    child.end(jobs[ids[0]], retried)
+    child.end(jobs[ids[1]], completed(jobs[ids[1]]))
+    child.step_until(lambda: not child.loop._hands.held)
+
+    assert rows.job_row(duty, ids[0])["state"] == "failed"
+    assert rows.job_row(duty, ids[1])["state"] == "completed"
+
+
+def test_a_job_that_must_run_alone_is_put_off_at_once_beside_a_long_one(
+    child: Child, duty: EngineConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows.add_jobs(duty, 1)
+    (running,) = child.claim(1)
+    monkeypatch.setattr(child.loop._pool, "oldest_seconds", lambda: 60.0)
+    (crashed,) = rows.add_jobs(duty, 1, crashes=1)
+
+    child.step_until(lambda: rows.events(duty, crashed))
+
+    assert rows.events(duty, crashed) == ["snooze"]
+    assert set(child.loop._hands.held) == {running.id}
+    assert child.loop._room() > 0
+
+
 def test_a_refused_row_does_not_stop_the_claims(
     child: Child, duty: EngineConnection
 ) -> None:

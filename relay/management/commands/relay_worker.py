@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import signal
 import sys
@@ -131,12 +132,14 @@ class Command(RelayCommand):
         sys.exit(code)
 
     def _say_what_runs(self, queues: dict[str, int], options: dict[str, Any]) -> None:
-        self.stdout.write(
-            f"serving {', '.join(queues)}: {options['processes']} x "
-            f"{options['concurrency']} jobs at once; Ctrl-C drains for up to "
-            f"{options['grace'].total_seconds():g} s, a second one stops at once"
-        )
-        self.stdout.flush()  # or each process forked from here would write it again
+        # There may be no stdout, or a full disk behind it.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            self.stdout.write(
+                f"serving {', '.join(queues)}: {options['processes']} x "
+                f"{options['concurrency']} jobs at once; Ctrl-C drains for up to "
+                f"{options['grace'].total_seconds():g} s, a second one stops at once"
+            )
+            self.stdout.flush()  # or each process forked from here would write it again
 
     def _warn_of_sessions(self, concurrency: int, processes: int) -> None:
         """Say so where this worker alone may need more sessions than there are."""

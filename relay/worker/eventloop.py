@@ -1,0 +1,64 @@
+"""The event loop of a child: it goes on whatever a job does to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from relay.worker.executor import clean_connections
+
+__all__ = ["start_event_loop"]
+
+logger = logging.getLogger("relay.worker")
+
+T = TypeVar("T")
+
+
+def start_event_loop() -> asyncio.AbstractEventLoop:
+    """Start an event loop in a thread of its own, and return it.
+
+    What jobs hand to its default executor, as asyncio.to_thread does, runs with
+    database connections that are cleaned before and after, as a job's own are.
+    """
+    loop = asyncio.new_event_loop()
+    loop.set_default_executor(_CleaningExecutor(thread_name_prefix="relay-to-thread"))
+    threading.Thread(
+        target=_run_for_ever, args=(loop,), name="relay-event-loop", daemon=True
+    ).start()
+    return loop
+
+
+def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop, and again if a job stopped it or let sys.exit() escape into it."""
+    while True:
+        try:
+            loop.run_forever()
+        except BaseException:  # an edge: no job may end the loop of the others
+            logger.exception(
+                "a job's error escaped into the event loop",
+                extra={"event": "worker.loop_broken"},
+            )
+        else:
+            logger.error(
+                "a job stopped the event loop: it goes on",
+                extra={"event": "worker.loop_stopped"},
+            )
+
+
+class _CleaningExecutor(ThreadPoolExecutor):
+    """Cleans the connections of its threads around each call."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        return super().submit(_cleaned, fn, *args, **kwargs)
+
+
+def _cleaned(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    clean_connections()
+    try:
+        return function(*args, **kwargs)
+    finally:
+        clean_connections()
