@@ -351,9 +351,11 @@ def _check_budget(
                     failed += 1
                     continue
                 cut += 1
-                fault = _cause(struck, claim, transition, histories.lease_seconds)
-                if transition.charge == "crash" and (
-                    fault is None or fault.kind != "child"
+                causes = _causes(struck, claim, transition, histories.lease_seconds)
+                fault = causes[0] if causes else None
+                # Another may have struck between the kill and its settlement.
+                if transition.charge == "crash" and not any(
+                    cause.kind == "child" for cause in causes
                 ):
                     yield Violation(
                         rule="J11",
@@ -402,22 +404,23 @@ def _struck(histories: Histories) -> dict[str, list[Fault]]:
     return struck
 
 
-def _cause(
+def _causes(
     struck: dict[str, list[Fault]],
     claim: Transition | None,
     transition: Transition,
     lease_seconds: float,
-) -> Fault | None:
-    """Return the last fault that struck the job's holder before it lost the job."""
+) -> list[Fault]:
+    """Return the faults that struck the job's holder before it lost it, last first."""
     if claim is None or claim.worker is None:
-        return None
+        return []
     faults = struck.get(claim.worker, [])
     index = bisect_left([fault.began for fault in faults], transition.at)
-    for fault in reversed(faults[:index]):
-        # A claim after the strike is cut by it only while its effects last.
-        if claim.at <= fault.ended + lease_seconds:
-            return fault
-    return None
+    # A claim after the strike is cut by it only while its effects last.
+    return [
+        fault
+        for fault in reversed(faults[:index])
+        if claim.at <= fault.ended + lease_seconds
+    ]
 
 
 def _check_occurrences(histories: Histories, findings: Findings) -> Iterator[Violation]:

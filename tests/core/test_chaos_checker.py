@@ -358,6 +358,20 @@ def test_only_a_killed_child_may_cost_a_crash(
     assert story.rules() == rules
 
 
+def test_a_killed_child_may_cost_a_crash_though_something_else_struck_afterwards(
+    story: Story,
+) -> None:
+    story.claim(1, A, 1)
+    story.fault("child", 1.5, 1.5)
+    story.fault("term", 1.52, 1.6)
+    story.take(1.6, A, 1, charge="crash")
+    story.claim(1.7, B, 2)
+    story.ran(1.8, 1.9, B, 2)
+    story.end(2, B, 2)
+
+    assert story.rules() == set()
+
+
 def test_an_overlap_after_a_kill_is_seen_by_how_long_the_process_lived(
     story: Story,
 ) -> None:
