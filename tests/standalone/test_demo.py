@@ -194,6 +194,18 @@ def test_thumbnails_fit_their_sizes(first_run: Served) -> None:
 
 
 @pytest.mark.slow
+def test_one_small_file_is_enough_for_a_takeover(place: Path) -> None:
+    (place / "files").mkdir()
+    (place / "files" / "note.txt").write_text("text")
+
+    done = run(place, "--once", "--folder", "files")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"kill: SIGKILL to worker-[ab]-1", done.stdout)
+    assert re.search(r"(\d+) jobs enqueued, \1 completed, 0 lost$", done.stdout, re.M)
+
+
+@pytest.mark.slow
 def test_a_second_run_reuses_the_data_and_never_writes_to_the_folder(
     first_run: Served,
 ) -> None:

@@ -137,21 +137,22 @@ class Watch:
         """Return a worker worth killing now.
 
         That is the one with the most jobs that will not end before the signal arrives,
-        once a quarter of all has ended.
+        once a quarter of all has ended. Where so few jobs ended before there was such
+        a moment, one that runs a job of the schedule will do.
         """
         own = self.own_jobs()
         ended = sum(job.state in FINAL_STATES for job in own)
         if ended < len(own) // 4:
             return None
         held: dict[UUID, list[Job]] = {}
-        for job in own:
+        for job in own if ended < len(own) else self.jobs.values():
             if job.state == JobState.RUNNING and job.worker_id is not None:
                 held.setdefault(job.worker_id, []).append(job)
         if not held:
             return None
         worker_id = max(held, key=lambda worker: self._count_safe(held[worker]))
         # With little left to do, one job has to be enough.
-        if self._count_safe(held[worker_id]) < min(3, len(own) - ended):
+        if self._count_safe(held[worker_id]) < max(1, min(3, len(own) - ended)):
             return None
         return worker_id
 
