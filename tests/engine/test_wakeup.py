@@ -53,13 +53,15 @@ class Listener:
 
 
 @pytest.fixture
-def listener() -> Iterator[Listener]:
+def listener(sender: wakeup._Sender) -> Iterator[Listener]:
     with connect("default", role="listen", name="test") as made:
         yield Listener(made)
 
 
 @pytest.fixture(autouse=True)
 def sender(monkeypatch: pytest.MonkeyPatch) -> Iterator[wakeup._Sender]:
+    if (earlier := wakeup._sender._thread) is not None:
+        earlier.join(10)  # what an earlier test enqueued is sent, and heard by nobody
     made = wakeup._Sender()
     monkeypatch.setattr(wakeup, "_sender", made)
     yield made
