@@ -14,7 +14,7 @@ from uuid import UUID
 
 from relay.conf import MOST, check_queue_name
 from relay.exceptions import ArgumentError
-from relay.retry import Backoff
+from relay.retry import BackoffRule, Errors, RetryRules
 from relay.unique import Unique
 
 __all__ = [
@@ -54,7 +54,13 @@ class TaskOptions(TypedDict, total=False):
         queue: the queue of its jobs, 'default' unless given.
         priority: -100 to 100, higher first; 0 unless given.
         max_retries: attempts that may raise, less the first; 0 runs a job once.
-        backoff: when a job that raised runs again.
+        backoff: when a job that raised runs again: a Backoff, a timedelta, a list of
+            them, a function of the failures and the error, or a rule for each class
+            of errors.
+        retry_on: only errors of these classes are retried, and what Retry asks for.
+        give_up_on: errors of these classes are not; the most specific class decides.
+        retry_until: no retry starts later than so long after the job was made, or
+            than this instant: then it fails.
         retention: how long completed jobs are kept; None for ever, 0 not at all.
         unique: what makes a job a duplicate of another, and what then.
         sensitive: the names of arguments that are encrypted in the row and shown
@@ -65,7 +71,10 @@ class TaskOptions(TypedDict, total=False):
     queue: str
     priority: int
     max_retries: int
-    backoff: Backoff
+    backoff: BackoffRule | Mapping[type[BaseException], BackoffRule]
+    retry_on: Errors
+    give_up_on: Errors
+    retry_until: timedelta | datetime | None
     retention: timedelta | None
     unique: Unique | None
     sensitive: Sequence[str] | Literal[True]
@@ -177,8 +186,7 @@ def check_task_options(options: Mapping[str, Any]) -> None:
     _check_options(options, _TASK_OPTIONS)
     if "name" in options:
         check_task_name(options["name"])
-    if not isinstance(options.get("backoff", Backoff()), Backoff):
-        raise ArgumentError(f"backoff={options['backoff']!r}: give a relay.Backoff")
+    RetryRules.of(options)
     retention = options.get("retention")
     if retention is not None and not (
         isinstance(retention, timedelta) and retention >= timedelta(0)

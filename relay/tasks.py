@@ -45,7 +45,7 @@ from relay.options import (
     check_task_name,
     check_task_options,
 )
-from relay.retry import Backoff
+from relay.retry import BackoffRule, RetryRules
 from relay.unique import Unique, UniqueKey
 
 __all__ = [
@@ -85,6 +85,7 @@ class Task(Generic[P, R]):
         function: what a worker calls.
         is_async: whether function is a coroutine function.
         max_retries, backoff: None takes the settings'.
+        retries: what it says of its retries, backoff among it.
         retention: of completed jobs; DEFAULT takes the settings', None keeps them.
         unique: what makes its jobs duplicates; None takes no key.
         sensitive: the names of arguments that are encrypted; True for all, and the
@@ -103,7 +104,10 @@ class Task(Generic[P, R]):
         self.queue: str = options.get("queue", DEFAULT_QUEUE)
         self.priority: int = options.get("priority", 0)
         self.max_retries: int | None = options.get("max_retries")
-        self.backoff: Backoff | None = options.get("backoff")
+        self.retries = RetryRules.of(options)
+        self.backoff: BackoffRule | Mapping[type[BaseException], BackoffRule] | None = (
+            self.retries.backoff
+        )
         self.retention: timedelta | Default | None = options.get("retention", DEFAULT)
         self.unique: Unique | None = options.get("unique")
         self.signature = signature(function)

@@ -26,7 +26,7 @@ from relay.backends.results import change, new_result
 from relay.backends.values import to_json
 from relay.context import CurrentJob, current_job
 from relay.exceptions import RelayError
-from relay.worker.executor import verdict
+from relay.worker.verdict import verdict
 
 if TYPE_CHECKING:
     from relay.backends.backend import RelayBackend
@@ -109,6 +109,7 @@ class _Attempt:
             failures=job.failures,
             max_retries=job.max_retries,
             is_cancelled=job.is_cancelled,
+            rules=self._declared.native.retries,
         )
         kind = type(error)
         self.result.errors.append(

@@ -82,6 +82,7 @@ CANCEL: Final = (
 )
 
 # The unique key that went with the end is taken again, unless it went with the start.
+# A deadline that has passed goes: who retries wants a run.
 RETRY: Final = (
     _LOCKED  # noqa: S608 - constants only
     + """numbered AS MATERIALIZED (
@@ -94,6 +95,8 @@ RETRY: Final = (
     SET state = 'queued', ready_seq = numbered.ready_seq, run_at = clock_timestamp(),
         failures = 0, crashes = 0, losses = 0, worker_id = NULL, started_at = NULL,
         finished_at = NULL, expires_at = NULL, cancel_requested_at = NULL,
+        deadline_at = CASE WHEN job.deadline_at > clock_timestamp()
+                      THEN job.deadline_at END,
         unique_key = CASE
             WHEN job.unique_key IS NOT NULL THEN job.unique_key
             WHEN job.unique_scope LIKE 'started:%%' AND job.attempt > 0 THEN NULL

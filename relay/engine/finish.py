@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -13,6 +13,7 @@ import psycopg
 
 from relay.conf import LONGEST
 from relay.engine.connection import EngineConnection
+from relay.options import LATEST
 
 __all__ = [
     "Completed",
@@ -83,8 +84,9 @@ WITH done AS MATERIALIZED (
 SELECT id FROM gone UNION ALL SELECT id FROM kept
 """
 
-# retry: charged, due again after the delay. hand_back: not charged, due again after
-# the delay, failed once the first hand-back since the task last ran is older than the
+# retry: charged, due again after the delay, failed where that is later than the task's
+# retry_until, which becomes its deadline. hand_back: not charged, due again after the
+# delay, failed once the first hand-back since the task last ran is older than the
 # limit. snooze: not charged, due again after the delay, failed where a handler has
 # asked for it as often as it may since the last manual retry. release: not charged,
 # ready again at once. fail and cancel: final. Each leaves its attempt or history row in
@@ -111,10 +113,25 @@ WITH done AS MATERIALIZED (
                 WHERE manual.job_id = outcome.id AND manual.event = 'retry'
                   AND manual.detail IS NULL), '-infinity')
         ) >= outcome.most THEN 'fail'
-        ELSE outcome.verb END AS act
-    FROM jsonb_to_recordset(%(outcomes)s::jsonb) AS outcome(
-        id uuid, attempt int, verb text, delay_s float8, charge int, keep_s float8,
-        most int, error_class text, error_message text, traceback text)
+        WHEN outcome.is_late THEN 'fail'
+        ELSE outcome.verb END AS act,
+        CASE WHEN is_late THEN to_char(until AT TIME ZONE 'UTC',
+            '" (no retry starts after "YYYY-MM-DD HH24:MI:SS" UTC)"')
+        ELSE '' END AS note
+    FROM (
+        SELECT given.*, until.at AS until, given.verb = 'retry' AND until.at
+               < clock_timestamp() + make_interval(secs => given.delay_s) AS is_late
+        FROM jsonb_to_recordset(%(outcomes)s::jsonb) AS given(
+            id uuid, attempt int, verb text, delay_s float8, until_s float8,
+            until_at timestamptz, charge int, keep_s float8, most int,
+            error_class text, error_message text, traceback text)
+        CROSS JOIN LATERAL (
+            SELECT CASE
+                WHEN given.until_s IS NULL THEN given.until_at
+                ELSE (SELECT created_at + make_interval(secs => given.until_s)
+                      FROM relay_job WHERE id = given.id) END AS at
+        ) AS until
+    ) AS outcome
 ), moved AS (
     UPDATE relay_job AS job
     SET state = CASE WHEN done.act = 'fail' THEN 'failed'
@@ -127,6 +144,8 @@ WITH done AS MATERIALIZED (
                            AND job.cancel_requested_at IS NULL
                  THEN clock_timestamp() + make_interval(secs => done.delay_s)
                  ELSE job.run_at END,
+        deadline_at = CASE done.act WHEN 'retry' THEN least(job.deadline_at, until)
+                      ELSE job.deadline_at END,
         worker_id = CASE WHEN done.act IN ('fail', 'cancel')
                               OR job.cancel_requested_at IS NOT NULL
                     THEN job.worker_id END,
@@ -150,14 +169,15 @@ WITH done AS MATERIALIZED (
         error_class = CASE WHEN done.act = 'snooze' THEN job.error_class
                       ELSE coalesce(done.error_class, job.error_class) END,
         error_message = CASE WHEN done.error_class IS NULL OR done.act = 'snooze'
-                        THEN job.error_message ELSE done.error_message END
+                        THEN job.error_message
+                        ELSE done.error_message || done.note END
     FROM done
     WHERE job.id = done.id
       AND CASE WHEN job.state = 'running' AND job.attempt = done.attempt
           THEN job.worker_id = %(worker_id)s END
     RETURNING job.id, job.attempt, job.queue, job.priority, job.ready_seq,
-              job.started_at, job.run_at, done.error_class, done.error_message,
-              done.traceback,
+              job.started_at, job.run_at, done.error_class,
+              done.error_message || done.note AS error_message, done.traceback,
               CASE job.state WHEN 'cancelled' THEN 'cancel' ELSE done.act END AS act
 ), attempts AS (
     INSERT INTO relay_attempt (job_id, attempt, worker_id, outcome, error_class,
@@ -204,6 +224,8 @@ class Settled:
     Attributes:
         verb: what becomes of the job; see SETTLE.
         delay_seconds: for retry and hand_back, until it is due again.
+        until: for retry, the longest time from the job's creation to its start, or the
+            instant after which it does not start.
         keep_seconds: retention, should the job end; None keeps the row for ever.
         most: for a handler's snooze, how many a job may have; one more fails it.
         is_charged: whether it counts against max_retries.
@@ -213,6 +235,7 @@ class Settled:
     attempt: int
     verb: Verb
     delay_seconds: float = 0.0
+    until: timedelta | datetime | None = None
     keep_seconds: float | None = None
     is_charged: bool = False
     most: int | None = None
@@ -283,6 +306,7 @@ def send_settled(
                 "attempt": outcome.attempt,
                 "verb": outcome.verb,
                 "delay_s": _capped(outcome.delay_seconds),
+                **_limit(outcome.until),
                 "charge": int(outcome.is_charged),
                 "keep_s": _capped(outcome.keep_seconds),
                 "most": outcome.most,
@@ -325,6 +349,12 @@ def is_bad_row(error: psycopg.Error) -> bool:
     return isinstance(error, psycopg.DataError | psycopg.IntegrityError) or (
         error.sqlstate is not None and error.sqlstate.startswith("54")
     )
+
+
+def _limit(until: timedelta | datetime | None) -> dict[str, float | str | None]:
+    if isinstance(until, timedelta):
+        return {"until_s": _capped(until.total_seconds())}
+    return {} if until is None else {"until_at": min(until, LATEST).isoformat()}
 
 
 def _capped(seconds: float | None) -> float | None:

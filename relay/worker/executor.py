@@ -25,18 +25,8 @@ from relay import context
 from relay.codec import clean_text
 from relay.conf import get_settings
 from relay.engine.claim import ClaimedJob
-from relay.engine.connection import is_outage
-from relay.engine.finish import Completed, Outcome, Settled, Verb
-from relay.exceptions import (
-    Cancel,
-    Cancelled,
-    DecodeError,
-    MissingKey,
-    Retry,
-    SkipRetry,
-    Snooze,
-    UnknownTask,
-)
+from relay.engine.finish import Completed, Outcome, Settled
+from relay.exceptions import Cancelled, UnknownTask
 from relay.retry import Backoff
 from relay.sensitive import (
     adecode_arguments,
@@ -47,8 +37,9 @@ from relay.sensitive import (
 from relay.tasks import Default, Task, get_task
 from relay.worker import interruption
 from relay.worker.interruption import Interruptible
+from relay.worker.verdict import judge
 
-__all__ = ["Executor", "verdict"]
+__all__ = ["Executor"]
 
 logger = logging.getLogger("relay.worker")
 
@@ -212,20 +203,21 @@ class Executor:
             error_message=clean_text(message, limit=_MESSAGE_LIMIT),
             keep_seconds=_seconds(self._settings.retention_failed),
         )
-        verb = verdict(
+        verb, delay = judge(
             error,
             failures=job.failures,
             max_retries=job.max_retries,
             is_cancelled=requests.is_cancelled,
+            rules=task.retries,
         )
         if verb == "hand_back":
             delay = _OUTAGE.delay(job.attempt)
             return settle(verb=verb, delay_seconds=delay.total_seconds())
-        if isinstance(error, Snooze) and verb == "snooze":
+        if verb == "snooze":
             limit = self._settings.snooze_limit
             return settle(
                 verb=verb,
-                delay_seconds=error.after.total_seconds(),
+                delay_seconds=delay.total_seconds(),
                 most=limit,
                 error_message=f"{clean_text(message, limit=_MESSAGE_LIMIT)} "
                 f"(RELAY['SNOOZE_LIMIT'] is {limit:,})",
@@ -237,11 +229,9 @@ class Executor:
         )
         if verb in ("fail", "cancel"):
             return settle(verb=verb)
-        if isinstance(error, Retry) and error.after is not None:
-            delay = error.after
-        else:
-            delay = (task.backoff or self._settings.backoff).delay(job.failures + 1)
-        return settle(verb=verb, delay_seconds=delay.total_seconds())
+        return settle(
+            verb=verb, delay_seconds=delay.total_seconds(), until=task.retries.until
+        )
 
     def _broken(self, job: ClaimedJob, error: BaseException) -> Outcome:
         """Return the outcome where not the handler but what surrounds it raised."""
@@ -295,26 +285,6 @@ _ENDINGS: Final = {
     "release": (logging.INFO, "job released", "job.released"),
     "snooze": (logging.INFO, "job put off", "job.snoozed"),
 }
-
-
-def verdict(
-    error: BaseException, *, failures: int, max_retries: int, is_cancelled: bool = False
-) -> Verb:
-    """Tell what becomes of a job whose handler raised; nothing else decides.
-
-    Args:
-        failures: the job's earlier attempts that raised.
-        is_cancelled: whether the job was asked to stop: then it never runs again.
-    """
-    if is_cancelled or isinstance(error, Cancel | Cancelled):
-        return "cancel"
-    if isinstance(error, Snooze):
-        return "snooze"
-    if is_outage(error) or isinstance(error, MissingKey):
-        return "hand_back"
-    if isinstance(error, SkipRetry | DecodeError) or failures >= max_retries:
-        return "fail"  # arguments that cannot be read today cannot be read tomorrow
-    return "retry"
 
 
 def _quietly(act: Callable[..., object], /, *args: Any, **kwargs: Any) -> None:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import random
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.exceptions import Retry
-from relay.retry import Backoff
+from relay import task
+from relay.exceptions import ArgumentError, Retry
+from relay.retry import NO_RULES, Backoff, RetryRules
 
 
 class Always(random.Random):
@@ -109,3 +111,159 @@ def test_a_delay_that_is_no_timedelta_is_refused_with_the_remedy() -> None:
         Backoff.exponential(cap="1h")  # type: ignore[arg-type] # the mistake
     with pytest.raises(TypeError, match=r"after=30: give a timedelta"):
         Retry(after=30)  # type: ignore[arg-type] # the mistake
+
+
+# --- the rules of a task -------------------------------------------------------------
+
+PLAIN = Backoff(base=timedelta(seconds=7), jitter=False)
+MINUTE = timedelta(minutes=1)
+
+
+def delay(
+    error: BaseException | None = None, *, failures: int = 1, **options: Any
+) -> timedelta | None:
+    rules = RetryRules.of(options)
+    return rules.delay(failures, error or ValueError(), default=PLAIN)
+
+
+def test_a_linear_backoff_adds_its_step_up_to_the_cap() -> None:
+    backoff = Backoff.linear(
+        base=timedelta(seconds=10),
+        step=timedelta(seconds=20),
+        cap=timedelta(seconds=45),
+        jitter=False,
+    )
+
+    seconds = [backoff.delay(failures).total_seconds() for failures in range(1, 5)]
+
+    assert seconds == [10, 30, 45, 45]
+    assert backoff.delay(10**400) == timedelta(seconds=45)
+
+
+def test_a_timedelta_waits_the_same_each_time() -> None:
+    assert [delay(failures=n, backoff=MINUTE) for n in (1, 2, 99)] == [MINUTE] * 3
+
+
+def test_a_list_gives_a_delay_for_each_failure_and_its_last_one_repeats() -> None:
+    backoff = [timedelta(0), MINUTE, 2 * MINUTE]
+
+    delays = [delay(failures=n, backoff=backoff) for n in (1, 2, 3, 4, 500)]
+
+    assert delays == [timedelta(0), MINUTE, 2 * MINUTE, 2 * MINUTE, 2 * MINUTE]
+
+
+def test_a_function_is_given_the_failures_and_the_error() -> None:
+    def backoff(failures: int, error: BaseException) -> timedelta:
+        return timedelta(seconds=failures * len(str(error)))
+
+    assert delay(ValueError("four"), failures=3, backoff=backoff) == timedelta(
+        seconds=12
+    )
+
+
+def test_a_function_gives_up_with_none_and_a_negative_delay_is_none() -> None:
+    assert delay(backoff=lambda failures, error: None) is None
+    assert delay(backoff=lambda failures, error: -MINUTE) == timedelta(0)
+
+
+@pytest.mark.parametrize(
+    "returned", [30, 1.5, True, "soon", float("nan"), MINUTE.total_seconds(), object()]
+)
+def test_what_is_no_delay_is_logged_and_the_settings_backoff_used(
+    returned: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert delay(failures=2, backoff=lambda *_: returned) == timedelta(seconds=14)
+    assert "backoff returned no timedelta" in caplog.text
+
+
+def test_a_function_that_raises_is_logged_and_the_settings_backoff_used(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def backoff(failures: int, error: BaseException) -> timedelta:
+        raise LookupError("no such host")
+
+    assert delay(backoff=backoff) == timedelta(seconds=7)
+    assert "backoff raised" in caplog.text
+    assert "no such host" in caplog.text
+
+
+def test_the_most_specific_class_of_a_mapping_decides() -> None:
+    backoff = {
+        OSError: timedelta(seconds=1),
+        ConnectionError: [timedelta(seconds=2)],
+        ConnectionResetError: lambda failures, error: timedelta(seconds=3),
+    }
+
+    assert delay(OSError(), backoff=backoff) == timedelta(seconds=1)
+    assert delay(ConnectionAbortedError(), backoff=backoff) == timedelta(seconds=2)
+    assert delay(ConnectionResetError(), backoff=backoff) == timedelta(seconds=3)
+    assert delay(ValueError(), backoff=backoff) == timedelta(seconds=7)
+
+
+@pytest.mark.parametrize(
+    ("error", "gives_up"),
+    [
+        (ConnectionError(), False),
+        (ConnectionResetError(), True),
+        (OSError(), True),
+        (ValueError(), True),
+        (SystemExit(), True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_most_specific_class_says_whether_an_error_is_retried(
+    error: BaseException, gives_up: bool
+) -> None:
+    rules = RetryRules.of(
+        {"retry_on": ConnectionError, "give_up_on": [OSError, ConnectionResetError]}
+    )
+
+    assert rules.gives_up_on(error) is gives_up
+
+
+def test_what_give_up_on_does_not_name_is_retried() -> None:
+    rules = RetryRules.of({"give_up_on": (ValueError,)})
+
+    assert rules.gives_up_on(UnicodeDecodeError("utf-8", b"", 0, 1, "bad"))
+    assert not rules.gives_up_on(TypeError())
+    assert not NO_RULES.gives_up_on(TypeError())
+
+
+async def coroutine(failures: int, error: BaseException) -> timedelta:
+    return MINUTE
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"backoff": 30}, "backoff=30: give a relay.Backoff"),
+        ({"backoff": []}, r"backoff=\[\]: give"),
+        ({"backoff": "1 min"}, "backoff='1 min': give"),
+        ({"backoff": Backoff}, "backoff=<class .*: give"),
+        ({"backoff": [MINUTE, 30]}, r"backoff\[1\]=30: give a timedelta"),
+        ({"backoff": -MINUTE}, "backoff=.*: give a timedelta of 0 or more"),
+        ({"backoff": lambda: MINUTE}, "function of two positional arguments"),
+        ({"backoff": coroutine}, "coroutine function: give a plain one"),
+        ({"backoff": {}}, "has no rule"),
+        ({"backoff": {"OSError": MINUTE}}, "backoff names 'OSError'"),
+        ({"backoff": {int: MINUTE}}, "backoff names <class 'int'>"),
+        ({"backoff": {OSError: {}}}, r"backoff\[OSError\]={}: give"),
+        ({"retry_on": "OSError"}, "retry_on='OSError': give classes"),
+        ({"retry_on": (OSError(),)}, r"retry_on names OSError\(\)"),
+        ({"give_up_on": (int,)}, "give_up_on names <class 'int'>"),
+        (
+            {"retry_on": OSError, "give_up_on": (OSError,)},
+            "OSError is in retry_on and in give_up_on",
+        ),
+        ({"retry_until": timedelta(0)}, "retry_until="),
+        ({"retry_until": -MINUTE}, "retry_until="),
+        ({"retry_until": 3600}, "retry_until=3600: give a timedelta above 0"),
+        ({"retry_until": datetime(2030, 1, 1)}, "time zone"),  # noqa: DTZ001 - refused
+    ],
+    ids=str,
+)
+def test_rules_that_cannot_be_kept_are_refused_at_decoration(
+    options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ArgumentError, match=named):
+        task(name="tests.retry.refused", **options)

@@ -25,7 +25,7 @@ from relay import (
 from relay.conf import Settings, get_settings, read_settings
 from relay.ids import uuid7
 from relay.tasks import Task
-from relay.worker.executor import verdict
+from relay.worker.verdict import verdict
 
 CANARY = "canary-4111-1111"
 

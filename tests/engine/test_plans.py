@@ -331,7 +331,7 @@ def test_settle_stays_on_the_primary_key(hot: EngineConnection, queued: Rows) ->
     verbs = ("retry", "fail", "cancel", "hand_back", "release")
     outcomes = [
         {"id": str(job_id), "attempt": attempt, "verb": verbs[number % 5], "charge": 1}
-        | {"delay_s": 1.0, "error_class": "E", "error_message": "m"}
+        | {"delay_s": 1.0, "error_class": "E", "error_message": "m", "until_s": 9.0}
         for number, (job_id, attempt) in enumerate(queued.held)
     ]
     values = {

@@ -45,6 +45,29 @@ def unique(a: int) -> str:
     return str(a)
 
 
+def slower(failures: int, error: BaseException) -> timedelta | None:
+    return None if failures > 3 else timedelta(minutes=failures)
+
+
+@task(backoff=[timedelta(minutes=1), timedelta(hours=1)], retry_on=ConnectionError)
+def by_list() -> None: ...
+
+
+@task(backoff=slower, retry_until=timedelta(days=1))
+def by_function() -> None: ...
+
+
+@task(
+    backoff={
+        ConnectionError: timedelta(seconds=5),
+        TimeoutError: Backoff.linear(step=timedelta(minutes=1)),
+        Exception: slower,
+    },
+    give_up_on=(ValueError, KeyError),
+)
+def by_class() -> None: ...
+
+
 @cron("0 7 * * 1-5", timezone="Europe/Rome")
 @task
 def scheduled() -> None: ...

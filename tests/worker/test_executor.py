@@ -33,8 +33,9 @@ from relay.codec import encode_arguments
 from relay.engine.claim import ClaimedJob
 from relay.engine.finish import Completed, Outcome, Settled
 from relay.ids import uuid7
-from relay.worker.executor import Executor, verdict
+from relay.worker.executor import Executor
 from relay.worker.interruption import Interruptible
+from relay.worker.verdict import verdict
 
 WORKER: Final = uuid7()
 PLAIN: Final = Backoff(base=timedelta(seconds=8), jitter=False)
@@ -58,6 +59,20 @@ async def coroutine(*args: Any) -> Any:
 @task(name="tests.executor.jittered", backoff=Backoff(base=timedelta(seconds=8)))
 def jittered() -> None:
     raise ValueError
+
+
+@task(
+    name="tests.executor.choosy",
+    backoff={
+        ConnectionError: lambda failures, error: timedelta(seconds=failures),
+        TimeoutError: lambda failures, error: None,
+        OSError: lambda failures, error: 5 / 0,
+    },
+    give_up_on=(ValueError,),
+    retry_until=timedelta(hours=1),
+)
+def choosy() -> None:
+    body()
 
 
 @task(name="tests.executor.kept", retention=timedelta(hours=1))
@@ -330,6 +345,46 @@ def test_the_verdict_on_an_error_is_open_to_adapters(
     error: Exception, failures: int, verb: str
 ) -> None:
     assert verdict(error, failures=failures, max_retries=3) == verb
+
+
+@pytest.mark.parametrize(
+    ("error", "verb"),
+    [
+        (ConnectionResetError(), "retry"),
+        (TimeoutError(), "fail"),
+        (FileNotFoundError(), "retry"),
+        (ValueError(), "fail"),
+        (json.JSONDecodeError("bad", "", 0), "fail"),
+        (KeyError(), "retry"),
+        (Retry(), "retry"),
+        (Snooze(timedelta(1)), "snooze"),
+        (psycopg.OperationalError("connection lost"), "hand_back"),
+    ],
+    ids=lambda value: getattr(type(value), "__name__", str(value)),
+)
+def test_a_task_says_for_each_class_of_errors_what_becomes_of_the_job(
+    error: Exception, verb: str
+) -> None:
+    outcome = settled(run("choosy", raiser(error), failures=1))
+
+    assert outcome.verb == verb
+    assert outcome.until == (timedelta(hours=1) if verb == "retry" else None)
+    if isinstance(error, ConnectionError):
+        assert outcome.delay_seconds == 2
+
+
+def test_max_retries_holds_whatever_the_backoff_says() -> None:
+    assert settled(run("choosy", raiser(OSError()), failures=3)).verb == "fail"
+    assert settled(run("choosy", raiser(Retry()), failures=3)).verb == "fail"
+
+
+def test_a_retry_beyond_every_calendar_is_cut() -> None:
+    outcome = settled(run("plain", raiser(Retry(after=timedelta.max))))
+
+    assert outcome.verb == "retry"
+    with pytest.raises(TypeError, match="give a timedelta"):
+        Retry(after=10**15)  # type: ignore[arg-type]  # what an untyped caller does
+    assert Retry(after=timedelta(days=-5)).after == timedelta(0)
 
 
 def test_an_unknown_task_is_handed_back_uncharged() -> None:

@@ -1,0 +1,88 @@
+"""What becomes of a job whose handler raised: nothing else decides."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import NamedTuple
+
+from relay.conf import get_settings
+from relay.engine.connection import is_outage
+from relay.engine.finish import Verb
+from relay.exceptions import (
+    Cancel,
+    Cancelled,
+    DecodeError,
+    MissingKey,
+    Retry,
+    SkipRetry,
+    Snooze,
+)
+from relay.retry import NO_RULES, RetryRules
+
+__all__ = ["Ruling", "judge", "verdict"]
+
+
+class Ruling(NamedTuple):
+    """What becomes of a job.
+
+    Attributes:
+        delay: before it is due again, if it is retried.
+    """
+
+    verb: Verb
+    delay: timedelta = timedelta(0)
+
+
+def verdict(
+    error: BaseException,
+    *,
+    failures: int,
+    max_retries: int,
+    is_cancelled: bool = False,
+    rules: RetryRules = NO_RULES,
+) -> Verb:
+    """Tell what becomes of a job whose handler raised, as judge() does."""
+    ruling = judge(
+        error,
+        failures=failures,
+        max_retries=max_retries,
+        is_cancelled=is_cancelled,
+        rules=rules,
+    )
+    return ruling.verb
+
+
+def judge(
+    error: BaseException,
+    *,
+    failures: int,
+    max_retries: int,
+    is_cancelled: bool = False,
+    rules: RetryRules = NO_RULES,
+) -> Ruling:
+    """Tell what becomes of a job whose handler raised.
+
+    What only the database can tell comes on top of it, in SETTLE: whether the job has
+    been handed back or put off too often, or the time for retries is over.
+
+    Args:
+        failures: the job's earlier attempts that raised.
+        is_cancelled: whether the job was asked to stop: then it never runs again.
+        rules: what its task says.
+    """
+    if is_cancelled or isinstance(error, Cancel | Cancelled):
+        return Ruling("cancel")
+    if isinstance(error, Snooze):
+        return Ruling("snooze", error.after)
+    if is_outage(error) or isinstance(error, MissingKey):
+        return Ruling("hand_back")
+    if isinstance(error, SkipRetry | DecodeError) or failures >= max_retries:
+        return Ruling("fail")  # arguments not readable today are not so tomorrow
+    if isinstance(error, Retry):
+        if error.after is not None:
+            return Ruling("retry", error.after)
+    elif rules.gives_up_on(error):
+        return Ruling("fail")
+    default = get_settings().backoff
+    delay = rules.delay(failures + 1, error, default=default)
+    return Ruling("fail") if delay is None else Ruling("retry", delay)
