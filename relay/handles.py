@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 from uuid import UUID
 
@@ -15,6 +17,7 @@ from django.db import connections
 
 from relay import sensitive
 from relay.engine import control
+from relay.engine.watching import watching
 from relay.exceptions import (
     ArgumentError,
     JobNotFound,
@@ -30,10 +33,9 @@ __all__ = ["JobHandle"]
 
 R_co = TypeVar("R_co", covariant=True)
 
-# How often a waiting handle looks: from the first to the last, doubling.
-FIRST_LOOK_SECONDS: Final = 0.02
-LAST_LOOK_SECONDS: Final = 0.5
 WAIT_SECONDS: Final = 60.0
+# A waiting handle looks this often itself, should nobody wake it.
+OWN_LOOK_SECONDS: Final = 5.0
 
 # Primary key. The result is read as text: Django's cursors do not parse jsonb.
 _READ_STATE: Final = "SELECT state FROM relay_job WHERE id = %(id)s"
@@ -183,18 +185,38 @@ class JobHandle(Generic[R_co]):
         return cast("Sequence[Any]", row)
 
     def _wait(self, timeout: float) -> Sequence[Any]:
-        for pause_seconds in self._looks(timeout):
-            if (row := self._look()) is not None:
-                return row
-            time.sleep(pause_seconds)
+        ends_at = self._deadline(timeout)
+        if (row := self._look()) is not None:
+            return row
+        woken = threading.Event()
+        with watching(self.id, woken.set, using=self.using):
+            while (left_seconds := ends_at - time.monotonic()) > 0:
+                woken.wait(min(left_seconds, OWN_LOOK_SECONDS))
+                woken.clear()
+                if (row := self._look()) is not None:
+                    return row
         raise self._too_late(timeout)
 
     async def _await(self, timeout: float) -> Sequence[Any]:
+        ends_at = self._deadline(timeout)
         look = sync_to_async(self._look, thread_sensitive=True)
-        for pause_seconds in self._looks(timeout):
-            if (row := await look()) is not None:
-                return row
-            await asyncio.sleep(pause_seconds)
+        if (row := await look()) is not None:
+            return row
+        woken = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(woken.set)
+
+        with watching(self.id, wake, using=self.using):
+            while (left_seconds := ends_at - time.monotonic()) > 0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(left_seconds, OWN_LOOK_SECONDS)):
+                        await woken.wait()
+                woken.clear()
+                if (row := await look()) is not None:
+                    return row
         raise self._too_late(timeout)
 
     def _look(self) -> Sequence[Any] | None:
@@ -211,18 +233,12 @@ class JobHandle(Generic[R_co]):
             )
         return None
 
-    def _looks(self, timeout: float) -> Iterator[float]:
-        """Give the pause after each look, until the time is over."""
+    def _deadline(self, timeout: float) -> float:
         if not _is_seconds(timeout):
             raise ArgumentError(
                 f"timeout={timeout!r}: give the seconds to wait, 0 or more"
             )
-        ends_at = time.monotonic() + timeout
-        pause_seconds = FIRST_LOOK_SECONDS
-        while (left_seconds := ends_at - time.monotonic()) > 0:
-            yield min(pause_seconds, left_seconds)
-            pause_seconds = min(2 * pause_seconds, LAST_LOOK_SECONDS)
-        yield 0.0
+        return time.monotonic() + timeout
 
     def _too_late(self, timeout: float) -> ResultTimeout:
         return ResultTimeout(

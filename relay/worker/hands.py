@@ -24,6 +24,7 @@ from relay.engine.finish import (
 )
 from relay.worker.pool import NOT_STARTED, Ended
 from relay.worker.shared import SlotTable
+from relay.worker.waiters import Waiters
 
 __all__ = ["Hands"]
 
@@ -37,6 +38,7 @@ class Hands:
         held: every job, by id.
         unflushed: the attempts that have ended, in the order of their ends.
         settled: how many jobs have been let go of.
+        waiters: who is to be told of which end.
     """
 
     def __init__(self, worker_id: UUID, table: SlotTable) -> None:
@@ -46,6 +48,7 @@ class Hands:
         self.held: dict[UUID, ClaimedJob] = {}
         self.unflushed: deque[Ended] = deque()
         self.settled = 0
+        self.waiters = Waiters()
         # Those whose finish was sent and its answer lost.
         self._doubtful: set[UUID] = set()
 
@@ -179,3 +182,5 @@ class Hands:
                     },
                 )
         self.settled += len(batch)
+        if self.waiters.is_awaited:
+            self.waiters.note(end.job.id for end in batch)

@@ -23,12 +23,14 @@ import psycopg
 from relay.conf import get_settings
 from relay.engine import lease
 from relay.engine.connection import EngineConnection, connect, is_outage
+from relay.engine.ended import AWAITED_CHANNEL
 from relay.engine.wakeup import CANCEL_CHANNEL, CHANNEL, parse
 from relay.scheduler.duty import ScheduleDuty
 from relay.worker.cancels import write_cancels
 from relay.worker.duties import Duty, Promote, Prune, Reap, wake
 from relay.worker.messages import Channel
 from relay.worker.shared import SharedState
+from relay.worker.waiters import write_awaited
 
 __all__ = ["GAVE_UP", "Keeper", "KeeperOptions"]
 
@@ -431,8 +433,8 @@ class Keeper:
         self._listen_at = now + spread
         try:
             listener = connect(self._settings.database, role="listen", name="listen")
-            listener.execute(f"LISTEN {CHANNEL}".encode())
-            listener.execute(f"LISTEN {CANCEL_CHANNEL}".encode())
+            for channel in (CHANNEL, CANCEL_CHANNEL, AWAITED_CHANNEL):
+                listener.execute(f"LISTEN {channel}".encode())
         except psycopg.Error:
             return  # the work connection reports the outage; polling goes on
         self._listener = listener
@@ -452,6 +454,9 @@ class Keeper:
             while (notification := listener.pgconn.notifies()) is not None:
                 if notification.relname == CANCEL_CHANNEL.encode():
                     self._cancel_at = 0.0
+                    continue
+                if notification.relname == AWAITED_CHANNEL.encode():
+                    self._nudge(write_awaited(notification.extra))
                     continue
                 hint = parse(notification.extra.decode("utf-8", "replace"))
                 if hint is not None and hint[0] in served:

@@ -152,6 +152,8 @@ class Loop:
         try:
             while True:
                 text = self._control.recv(65536)
+                if self._hands.waiters.read(text):
+                    continue
                 cancelled = read_cancels(text)
                 for job_id, attempt in cancelled:
                     self._cancel(job_id, attempt)
@@ -268,6 +270,8 @@ class Loop:
         # Only a write shows that the server takes writes.
         self._backoff_seconds = FIRST_BACKOFF_SECONDS
         self._hand_out(claimed)
+        if self._hands.waiters.is_awaited:
+            self._hands.waiters.tell(connection)
         return True
 
     def _flush_and_claim(
