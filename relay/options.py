@@ -25,6 +25,7 @@ __all__ = [
     "check_enqueue_options",
     "check_task_name",
     "check_task_options",
+    "split_deadline",
 ]
 
 # Source: docs/reference/tasks.md, "Options". The columns hold more; these are what an
@@ -90,6 +91,8 @@ class EnqueueOptions(TypedDict, total=False):
         id: the job's id; enqueueing it again while the job is there does nothing.
         unique: instead of the task's; None takes no key.
         sensitive: besides the task's, as where its code is not at hand.
+        deadline: an aware datetime, or a timedelta from now, after which no attempt of
+            the job starts: it fails instead, uncharged.
     """
 
     run_at: datetime | None
@@ -100,6 +103,7 @@ class EnqueueOptions(TypedDict, total=False):
     id: UUID
     unique: Unique | None
     sensitive: Sequence[str] | Literal[True]
+    deadline: datetime | timedelta | None
 
 
 def _check_number(name: str, value: object, allowed: range) -> None:
@@ -116,23 +120,23 @@ def _check_queue(value: object) -> None:
         raise ArgumentError(f"queue={error}") from None
 
 
-def _check_run_at(value: object) -> None:
+def _check_instant(name: str, value: object) -> None:
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise ArgumentError(
-            f"run_at={value!r}: give a datetime with a time zone, such as "
+            f"{name}={value!r}: give a datetime with a time zone, such as "
             "datetime.now(UTC) + timedelta(hours=1)"
         )
     if not EARLIEST <= value <= LATEST:
         raise ArgumentError(
-            f"run_at={value.isoformat()}: give an instant from {EARLIEST:%Y-%m-%d} to "
+            f"{name}={value.isoformat()}: give an instant from {EARLIEST:%Y-%m-%d} to "
             f"{LATEST:%Y-%m-%d}"
         )
 
 
-def _check_run_in(value: object) -> None:
+def _check_from_now(name: str, value: object) -> None:
     if not isinstance(value, timedelta):
         raise ArgumentError(
-            f"run_in={value!r}: give a timedelta, such as timedelta(minutes=10)"
+            f"{name}={value!r}: give a timedelta, such as timedelta(minutes=10)"
         )
     try:
         is_in_range = datetime.now(UTC) + max(value, timedelta(0)) <= LATEST
@@ -140,8 +144,37 @@ def _check_run_in(value: object) -> None:
         is_in_range = False
     if not is_in_range:
         raise ArgumentError(
-            f"run_in={value}: that is after {LATEST:%Y-%m-%d}; give a shorter delay"
+            f"{name}={value}: that is after {LATEST:%Y-%m-%d}; give a shorter delay"
         )
+
+
+def _check_deadline(options: Mapping[str, Any]) -> None:
+    deadline = options.get("deadline")
+    if deadline is None:
+        return
+    if not isinstance(deadline, timedelta):
+        _check_instant("deadline", deadline)
+    elif deadline <= timedelta(0):
+        raise ArgumentError(
+            f"deadline={deadline!r}: give a timedelta above 0, or an instant"
+        )
+    else:
+        _check_from_now("deadline", deadline)
+    due = options.get("run_in" if isinstance(deadline, timedelta) else "run_at")
+    if due is not None and due >= deadline:
+        raise ArgumentError(
+            f"deadline={deadline!r} is not after the due time {due!r}: the job could "
+            "never start; give a later deadline"
+        )
+
+
+def split_deadline(
+    deadline: datetime | timedelta | None,
+) -> tuple[datetime | None, timedelta | None]:
+    """Return a deadline as an instant, or else as a delay from now."""
+    if isinstance(deadline, timedelta):
+        return None, deadline
+    return deadline, None
 
 
 def _check_sensitive(value: object) -> None:
@@ -203,9 +236,10 @@ def check_enqueue_options(options: Mapping[str, Any]) -> None:
     if run_at is not None and run_in is not None:
         raise ArgumentError("run_at and run_in are both given: give one of them")
     if run_at is not None:
-        _check_run_at(run_at)
+        _check_instant("run_at", run_at)
     if run_in is not None:
-        _check_run_in(run_in)
+        _check_from_now("run_in", run_in)
+    _check_deadline(options)
     if "id" in options and not isinstance(options["id"], UUID):
         raise ArgumentError(f"id={options['id']!r}: give a uuid.UUID")
 

@@ -44,6 +44,7 @@ from relay.options import (
     check_enqueue_options,
     check_task_name,
     check_task_options,
+    split_deadline,
 )
 from relay.retry import BackoffRule, RetryRules
 from relay.unique import Unique, UniqueKey
@@ -344,6 +345,7 @@ class JobRequest(Generic[R_co]):
     run_in: timedelta | None = None
     id: UUID | None = None
     unique: UniqueKey | None = None
+    deadline: datetime | timedelta | None = None
     sealed: tuple[sensitive.Place, ...] = ()
 
     def new_job(self) -> engine.NewJob:
@@ -354,6 +356,7 @@ class JobRequest(Generic[R_co]):
             MissingKey: as above, and the key cannot be fetched.
         """
         job_id = self.id or uuid7()
+        deadline, deadline_in = split_deadline(self.deadline)
         return engine.NewJob(
             id=job_id,
             task=self.task,
@@ -368,6 +371,8 @@ class JobRequest(Generic[R_co]):
             run_in=self.run_in,
             max_retries=self.max_retries,
             unique=self.unique,
+            deadline=deadline,
+            deadline_in=deadline_in,
         )
 
 
@@ -398,6 +403,7 @@ def _request(
         run_at=options.get("run_at"),
         run_in=options.get("run_in"),
         id=options.get("id"),
+        deadline=options.get("deadline"),
         unique=(
             None
             if unique is None
@@ -470,6 +476,7 @@ def _request_by_name(
         run_at=options.get("run_at"),
         run_in=options.get("run_in"),
         id=options.get("id"),
+        deadline=options.get("deadline"),
         unique=(
             None if unique is None else unique.resolve(task_name, None, args, keywords)
         ),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -54,7 +56,9 @@ FROM picked WHERE job.id = picked.id
     WHERE id = %(worker_id)s AND state NOT IN ('lost', 'stopped')
   )
 RETURNING job.id, job.task, job.queue, job.priority, job.ready_seq, job.attempt,
-          job.args, job.failures, job.crashes, job.max_retries
+          job.args, job.failures, job.crashes, job.max_retries, job.timeout_ms,
+          job.deadline_at,
+          extract(epoch FROM job.deadline_at - clock_timestamp())::float8
 """
 
 
@@ -72,6 +76,10 @@ class ClaimedJob(NamedTuple):
     failures: int
     crashes: int
     max_retries: int
+    timeout_ms: int | None = None
+    deadline_at: datetime | None = None
+    # The deadline by this machine's monotonic clock, which nobody sets.
+    start_by: float | None = None
 
 
 class Span(NamedTuple):
@@ -256,8 +264,14 @@ def send_claim(
     )
 
 
-def read_claimed(cursor: Any, queues: Sequence[str]) -> list[ClaimedJob]:
+def read_claimed(
+    cursor: Any, queues: Sequence[str], *, sent_at: float | None = None
+) -> list[ClaimedJob]:
     """Return what a claim over these queues took, in the order in which to run it.
+
+    Args:
+        sent_at: when the claim was sent, by the monotonic clock; what is left until a
+            deadline counts from here, so that it never ends late. Now unless given.
 
     Raises:
         psycopg.OperationalError: the connection was lost; whether rows were claimed
@@ -265,8 +279,18 @@ def read_claimed(cursor: Any, queues: Sequence[str]) -> list[ClaimedJob]:
     """
     rank = {queue: place for place, queue in enumerate(queues)}
     jobs = [ClaimedJob._make(row) for row in cursor.fetchall()]
+    if any(job.start_by is not None for job in jobs):
+        jobs = _with_deadlines(jobs, time.monotonic() if sent_at is None else sent_at)
     jobs.sort(key=lambda job: (rank[job.queue], -job.priority, job.ready_seq))
     return jobs
+
+
+def _with_deadlines(jobs: list[ClaimedJob], sent_at: float) -> list[ClaimedJob]:
+    """Turn the seconds that the server says are left into moments of our clock."""
+    return [
+        job if job.start_by is None else job._replace(start_by=sent_at + job.start_by)
+        for job in jobs
+    ]
 
 
 def _key(rank: dict[str, int], job: ClaimedJob) -> tuple[int, int]:

@@ -301,7 +301,7 @@ def retry(job_id: UUID, *, actor: str | None, using: str) -> None:
 
     failures, crashes and losses become 0; attempt, max_retries and the attempts on
     record stay. It goes behind what already waits. It takes the unique key again that
-    it let go as it ended.
+    it let go as it ended. A deadline that has passed is taken off.
 
     Raises:
         StateConflict: it is in another state or does not exist, or another job has

@@ -35,6 +35,8 @@ class NewJob:
         args: the JSON text of the arguments, from codec.encode_arguments.
         run_at: due then; run_in: due that long from now, by the database's clock. At
             most one of the two; with neither, or a time that has come, ready now.
+        deadline: never starts later; deadline_in: the same from now, by the database's
+            clock. At most one of the two.
         meta: JSON text.
         unique: the key that no other job may hold, if any.
     """
@@ -49,6 +51,7 @@ class NewJob:
     run_in: timedelta | None = None
     timeout: timedelta | None = None
     deadline: datetime | None = None
+    deadline_in: timedelta | None = None
     meta: str | None = None
     tags: tuple[str, ...] = ()
     schedule_id: UUID | None = None
@@ -64,6 +67,7 @@ class NewJob:
             and self.run_in is None
             and self.timeout is None
             and self.deadline is None
+            and self.deadline_in is None
             and self.meta is None
             and not self.tags
             and self.schedule_id is None
@@ -101,7 +105,8 @@ SELECT
     %(id)s::uuid, %(task)s::text, %(queue)s::text, %(priority)s::smallint,
     CASE WHEN due.at > clock_timestamp() THEN 'scheduled' ELSE 'queued' END,
     due.at, %(max_retries)s::integer, %(timeout_ms)s::integer,
-    %(deadline)s::timestamptz, %(meta)s::jsonb, %(tags)s::text[],
+    COALESCE(%(deadline)s::timestamptz, clock_timestamp() + %(deadline_in)s::interval),
+    %(meta)s::jsonb, %(tags)s::text[],
     %(schedule_id)s::uuid, %(occurrence_at)s::timestamptz, %(replay_of)s::uuid,
     %(args)s::jsonb
 FROM (
@@ -157,6 +162,7 @@ WITH asked AS MATERIALIZED (
     FROM jsonb_to_recordset(%(jobs)s::jsonb) AS item(
         id uuid, task text, queue text, priority smallint, max_retries int,
         run_at timestamptz, run_in_s float8, timeout_ms int, deadline timestamptz,
+        deadline_in_s float8,
         tags text[], schedule_id uuid, occurrence_at timestamptz, replay_of uuid,
         key text, mode text, window_s float8, meta jsonb, args jsonb)
 )
@@ -170,7 +176,9 @@ SELECT id, task, queue,
            SELECT FROM relay_queue WHERE name = asked.queue AND policy = 'fifo'
        ) THEN 0 ELSE priority END,
        CASE WHEN due_at > clock_timestamp() THEN 'scheduled' ELSE 'queued' END,
-       due_at, ready_seq, max_retries, timeout_ms, deadline, meta, tags, schedule_id,
+       due_at, ready_seq, max_retries, timeout_ms,
+       coalesce(deadline, clock_timestamp() + make_interval(secs => deadline_in_s)),
+       meta, tags, schedule_id,
        occurrence_at, replay_of, decode(key, 'hex'), mode || ':' || key, unique_until,
        args
 FROM asked
@@ -259,6 +267,7 @@ def _statement(job: NewJob) -> tuple[str, dict[str, Any]]:
         "run_in": None if job.run_in is None else max(job.run_in, _NO_DELAY),
         "timeout_ms": _milliseconds(job.timeout),
         "deadline": job.deadline,
+        "deadline_in": job.deadline_in,
         "meta": job.meta,
         "tags": list(job.tags) or None,
         "schedule_id": job.schedule_id,
@@ -394,7 +403,7 @@ def _row(job: NewJob, due_at: datetime, now: datetime) -> tuple[Any, ...]:
         "scheduled" if due_at > now else "queued",
         due_at,
         _milliseconds(job.timeout),
-        job.deadline,
+        job.deadline if job.deadline_in is None else now + job.deadline_in,
         job.meta,
         list(job.tags) or None,
         job.schedule_id,
@@ -529,6 +538,7 @@ def _document(job: NewJob, unique: UniqueKey) -> str:
             "run_in_s": _seconds(job.run_in),
             "timeout_ms": _milliseconds(job.timeout),
             "deadline": _text(job.deadline),
+            "deadline_in_s": _seconds(job.deadline_in),
             "tags": list(job.tags) or None,
             "schedule_id": job.schedule_id and str(job.schedule_id),
             "occurrence_at": _text(job.occurrence_at),

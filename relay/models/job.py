@@ -168,6 +168,15 @@ class Job(models.Model):
                 fields=["replay_of"],
                 condition=models.Q(replay_of__isnull=False),
             ),
+            # Running ones are past caring: they would stay at its front.
+            models.Index(
+                name="relay_job_deadline_idx",
+                fields=["deadline_at"],
+                condition=models.Q(
+                    deadline_at__isnull=False,
+                    state__in=["blocked", "scheduled", "queued", "retrying"],
+                ),
+            ),
         ]
 
     def __str__(self) -> str:

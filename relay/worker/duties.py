@@ -1,4 +1,4 @@
-"""What must be done now and then by somebody: promote, reap, prune.
+"""What must be done now and then by somebody: promote, expire, reap, prune.
 
 Each is safe in every worker at once: rows locked by others are skipped.
 """
@@ -15,10 +15,11 @@ from uuid import UUID
 from relay.conf import get_settings
 from relay.engine import lease, prune
 from relay.engine.connection import EngineConnection
+from relay.engine.expire import EXPIRE_BATCH, expire
 from relay.engine.promote import PROMOTE_BATCH, promote
 from relay.engine.wakeup import notify_with
 
-__all__ = ["Duty", "Promote", "Prune", "Reap"]
+__all__ = ["Duty", "Expire", "Promote", "Prune", "Reap"]
 
 logger = logging.getLogger("relay.worker")
 
@@ -62,6 +63,26 @@ class Promote:
             wake(connection, ready)
             if count < PROMOTE_BATCH or budget.is_spent:
                 return
+
+
+class Expire:
+    """Fail jobs whose deadline has passed before they started."""
+
+    interval = timedelta(seconds=1)
+
+    def tick(self, connection: EngineConnection) -> None:
+        """Fail what waits and is too late now."""
+        budget, keep, failed = Budget(), get_settings().retention_failed, 0
+        while True:
+            count = expire(connection, keep=keep)
+            failed += count
+            if count < EXPIRE_BATCH or budget.is_spent:
+                break
+        if failed:
+            logger.warning(
+                "jobs failed: their deadlines passed before they started",
+                extra={"event": "job.expired", "jobs": failed},
+            )
 
 
 class Reap:

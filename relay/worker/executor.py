@@ -25,6 +25,7 @@ from relay import context
 from relay.codec import clean_text
 from relay.conf import get_settings
 from relay.engine.claim import ClaimedJob
+from relay.engine.expire import DEADLINE_EXCEEDED, NOT_STARTED_IN_TIME
 from relay.engine.finish import Completed, Outcome, Settled
 from relay.exceptions import Cancelled, UnknownTask
 from relay.retry import Backoff
@@ -98,6 +99,8 @@ class Executor:
         task = _find(job)
         if task is None:
             outcome = self._unknown(job)
+        elif job.start_by is not None and time.monotonic() >= job.start_by:
+            outcome = self._too_late(job)
         else:
             try:
                 self._enter(job, interruptible)
@@ -129,6 +132,8 @@ class Executor:
         task = _find(job)
         if task is None:
             outcome = self._unknown(job)
+        elif job.start_by is not None and time.monotonic() >= job.start_by:
+            outcome = self._too_late(job)
         else:
             try:
                 self._enter(job, interruptible)
@@ -182,6 +187,16 @@ class Executor:
             keep_seconds=_seconds(self._settings.retention_failed),
             error_class=UnknownTask.__name__,
             error_message=f"no task named {job.task!r} is registered in this worker",
+        )
+
+    def _too_late(self, job: ClaimedJob) -> Outcome:
+        return Settled(
+            id=job.id,
+            attempt=job.attempt,
+            verb="fail",
+            keep_seconds=_seconds(self._settings.retention_failed),
+            error_class=DEADLINE_EXCEEDED,
+            error_message=NOT_STARTED_IN_TIME,
         )
 
     def _failed(

@@ -27,7 +27,7 @@ from relay.engine.ended import AWAITED_CHANNEL
 from relay.engine.wakeup import CANCEL_CHANNEL, CHANNEL, parse
 from relay.scheduler.duty import ScheduleDuty
 from relay.worker.cancels import write_cancels
-from relay.worker.duties import Duty, Promote, Prune, Reap, wake
+from relay.worker.duties import Duty, Expire, Promote, Prune, Reap, wake
 from relay.worker.messages import Channel
 from relay.worker.shared import SharedState
 from relay.worker.waiters import write_awaited
@@ -124,7 +124,7 @@ class Keeper:
         self._timers = [_Timer(duty) for duty in self._duties()]
 
     def _duties(self) -> list[Duty]:
-        duties: list[Duty] = [Promote(), Reap(self._is_sound), Prune()]
+        duties: list[Duty] = [Promote(), Expire(), Reap(self._is_sound), Prune()]
         if self._settings.schedule_in_workers:
             duties.append(ScheduleDuty())
         return duties

@@ -286,6 +286,7 @@ class Loop:
                 self._marks.sweep()
             queues = self._order.next()
             spans = self._marks.spans(queues)
+            sent_at = time.monotonic()
         try:
             with connection.block():
                 finishing = self._hands.send(connection, batch)
@@ -295,7 +296,7 @@ class Loop:
                     else None
                 )
             finished = read_finished(finishing)
-            claimed = read_claimed(claiming, queues) if room else []
+            claimed = read_claimed(claiming, queues, sent_at=sent_at) if room else []
         except psycopg.Error as error:
             if not batch or connection.closed:
                 raise

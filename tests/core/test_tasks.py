@@ -166,6 +166,23 @@ def test_what_a_task_cannot_be_told_is_refused(options: Any, named: str) -> None
         ),
         ({"id": "x"}, "id='x'"),
         ({"timeout": 1}, "unknown option timeout"),
+        ({"deadline": 5}, "deadline=5"),
+        ({"deadline": datetime(2026, 1, 1)}, "time zone"),  # noqa: DTZ001 - naive on purpose
+        ({"deadline": timedelta(0)}, "deadline="),
+        ({"deadline": timedelta(-1)}, "deadline="),
+        ({"deadline": timedelta.max}, "9999-12-29"),
+        ({"deadline": datetime.max.replace(tzinfo=UTC)}, "9999-12-29"),
+        (
+            {"deadline": timedelta(hours=1), "run_in": timedelta(hours=1)},
+            "could never start",
+        ),
+        (
+            {
+                "deadline": datetime(2026, 1, 1, tzinfo=UTC),
+                "run_at": datetime(2026, 1, 1, tzinfo=UTC),
+            },
+            "could never start",
+        ),
         ({"unique": 1}, "unique=1"),
     ],
     ids=str,

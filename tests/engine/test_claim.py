@@ -13,7 +13,14 @@ from django.db import connections
 
 from relay.codec import decode_arguments
 from relay.engine import finish, lease, promote, prune
-from relay.engine.claim import CLAIM, Marks, QueueOrder, read_claimed, send_claim
+from relay.engine.claim import (
+    CLAIM,
+    ClaimedJob,
+    Marks,
+    QueueOrder,
+    read_claimed,
+    send_claim,
+)
 from relay.engine.connection import EngineConnection, connect
 from relay.exceptions import DecodeError
 from relay.ids import uuid7
@@ -95,6 +102,9 @@ def test_claim_writes_the_token_and_returns_what_is_needed_to_run(
         "failures": 2,
         "crashes": 1,
         "max_retries": 7,
+        "timeout_ms": None,
+        "deadline_at": None,
+        "start_by": None,
     }
 
 
@@ -386,7 +396,7 @@ def test_failure_082_claim_that_waits_for_a_lock_too_long_takes_nothing(
 
 def test_read_claimed_sorts_by_the_order_of_queues_priority_and_readiness() -> None:
     rows = [
-        (uuid7(), "t", queue, priority, seq, 1, {}, 0, 0, 0)
+        ClaimedJob(uuid7(), "t", queue, priority, seq, 1, {}, 0, 0, 0)
         for queue in ("a", "b")
         for priority in (-1, 3)
         for seq in (9, 5)

@@ -21,6 +21,7 @@ from django.test.utils import CaptureQueriesContext
 from relay import (
     ArgumentError,
     EncodeError,
+    Unique,
     codec,
     enqueue,
     enqueue_many,
@@ -86,6 +87,21 @@ def test_options_are_stored_with_the_job() -> None:
 
     job = row(handle.id)
     assert (job.queue, job.priority, job.max_retries) == ("mail", -7, 0)
+
+
+@pytest.mark.parametrize("unique", [None, Unique()], ids=["plain", "unique"])
+def test_a_deadline_from_now_counts_by_the_database_s_clock(
+    unique: Unique | None,
+) -> None:
+    within = add.using(deadline=timedelta(hours=1), unique=unique)
+    handles = [within.enqueue(1, 2), *enqueue_many([within.job(3, 4)])]
+
+    for handle in handles:
+        job = row(handle.id)
+        assert job.deadline_at is not None
+        left = job.deadline_at - job.created_at
+        assert abs(left - timedelta(hours=1)) < timedelta(seconds=30)
+        assert job.state == "queued"
 
 
 def test_every_field_of_a_new_job_reaches_its_column() -> None:

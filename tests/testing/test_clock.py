@@ -48,6 +48,20 @@ def test_what_is_due_later_is_due_after_the_travel(ran: list[object]) -> None:
     assert ran == ["later"]
 
 
+def test_what_has_not_started_by_its_deadline_never_runs(ran: list[object]) -> None:
+    in_time = tasks.note.using(deadline=timedelta(hours=1)).enqueue("in time")
+    late = tasks.note.using(deadline=timedelta(minutes=1)).enqueue("late")
+
+    with travel(minutes=30):
+        drain()
+
+    assert ran == ["in time"]
+    assert in_time.state == "completed"
+    row = Job.objects.get(pk=late.id)
+    assert (row.state, row.error_class) == ("failed", "DeadlineExceeded")
+    assert row.failures == 0
+
+
 def test_all_of_a_row_s_times_go_and_come_back() -> None:
     job = tasks.note.enqueue(1)
     simulate_crash(job)

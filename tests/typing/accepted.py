@@ -91,6 +91,7 @@ def calls() -> None:
         unique=Unique(for_=timedelta(hours=1)),
     )
     assert_type(within.enqueue(42), JobHandle[str])
+    bare.using(deadline=timedelta(hours=1)).using(deadline=None).enqueue(1)
     assert_type(unique.using(unique=None).enqueue(1).is_duplicate, bool)
     enqueue("a:b", unique=Unique(key="c", until="forever"))
     assert_type(bare.using(queue="a").using(priority=1).job(1), JobRequest[str])
