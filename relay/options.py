@@ -66,6 +66,8 @@ class TaskOptions(TypedDict, total=False):
         unique: what makes a job a duplicate of another, and what then.
         sensitive: the names of arguments that are encrypted in the row and shown
             nowhere; True for all of them and the result.
+        transactional: run the handler and finish its job in one transaction of the
+            alias RELAY["DATABASE"], so that what it writes there is written once.
     """
 
     name: str
@@ -79,6 +81,7 @@ class TaskOptions(TypedDict, total=False):
     retention: timedelta | None
     unique: Unique | None
     sensitive: Sequence[str] | Literal[True]
+    transactional: bool
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -220,6 +223,9 @@ def check_task_options(options: Mapping[str, Any]) -> None:
     if "name" in options:
         check_task_name(options["name"])
     RetryRules.of(options)
+    transactional = options.get("transactional", False)
+    if not isinstance(transactional, bool):
+        raise ArgumentError(f"transactional={transactional!r}: give True or False")
     retention = options.get("retention")
     if retention is not None and not (
         isinstance(retention, timedelta) and retention >= timedelta(0)

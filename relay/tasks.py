@@ -91,6 +91,7 @@ class Task(Generic[P, R]):
         unique: what makes its jobs duplicates; None takes no key.
         sensitive: the names of arguments that are encrypted; True for all, and the
             result.
+        transactional: whether the handler and the job's finish commit together.
     """
 
     def __init__(
@@ -111,6 +112,13 @@ class Task(Generic[P, R]):
         )
         self.retention: timedelta | Default | None = options.get("retention", DEFAULT)
         self.unique: Unique | None = options.get("unique")
+        self.transactional: bool = options.get("transactional", False)
+        if self.transactional and self.is_async:
+            raise ArgumentError(
+                f"@task(transactional=True) on {self.name}: it is a coroutine "
+                "function, and Django has no transactions in async code; make it a "
+                "plain one"
+            )
         self.signature = signature(function)
         if self.unique is not None:
             self.unique.check(self.name, self.signature)

@@ -20,6 +20,8 @@ __all__ = [
     "Outcome",
     "Settled",
     "Verb",
+    "Written",
+    "completions",
     "is_bad_row",
     "read_finished",
     "send_completed",
@@ -244,7 +246,21 @@ class Settled:
     traceback: str | None = None
 
 
-Outcome = Completed | Settled
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An attempt of which nothing is left to write.
+
+    Attributes:
+        result: JSON text of the job that it completed in its own transaction; None if
+            the job had been given to another and all of it was rolled back.
+    """
+
+    id: UUID
+    attempt: int
+    result: str | None
+
+
+Outcome = Completed | Settled | Written
 
 
 def send_completed(
@@ -260,6 +276,19 @@ def send_completed(
     Raises:
         psycopg.DataError: PostgreSQL refuses a result; nothing was written.
     """
+    return [
+        connection.execute(statement, values, prepare=connection.prepares)
+        for statement, values in completions(results, worker_id=worker_id)
+    ]
+
+
+def completions(
+    results: Iterable[Completed], *, worker_id: UUID
+) -> list[tuple[str, dict[str, Any]]]:
+    """Return the statements of send_completed() with their values, to be executed.
+
+    Each answers with the ids that it wrote.
+    """
     kept: list[str] = []
     deleted: list[str] = []
     for done in results:
@@ -269,10 +298,9 @@ def send_completed(
             keep = json.dumps(_capped(done.keep_seconds))
             kept.append(f'["{done.id}",{done.attempt},{done.result},{keep}]')
     return [
-        connection.execute(
+        (
             statement,
             {"results": f"[{','.join(sorted(items))}]", "worker_id": worker_id},
-            prepare=connection.prepares,
         )
         for statement, items in ((COMPLETE, kept), (COMPLETE_AND_DELETE, deleted))
         if items

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, Final
@@ -15,8 +15,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import TransactionStatus
 
 from relay.engine.claim import ClaimedJob
-from relay.engine.finish import Outcome
+from relay.engine.finish import Completed, Outcome
 from relay.exceptions import RelayError
+from relay.worker import transactional
 from relay.worker.executor import Executor
 
 __all__ = ["Attempt", "run"]
@@ -49,6 +50,18 @@ class _Executor(Executor):
     """Keeps the connections, as a test's transaction hangs on them, and the error."""
 
     error: BaseException | None = None
+    has_row = True
+
+    def run_transactional(
+        self,
+        job: ClaimedJob,
+        call: Callable[[], object],
+        complete: Callable[[object], Completed],
+    ) -> Outcome:
+        """As in a worker; without a row there is no finish to write."""
+        if self.has_row:
+            return super().run_transactional(job, call, complete)
+        return transactional.run_alone(call, complete)
 
     def clean(self) -> None:
         """Leave the connections alone."""
@@ -58,7 +71,7 @@ class _Executor(Executor):
         self.error = error
 
 
-def run(job: ClaimedJob, worker_id: UUID) -> Attempt:
+def run(job: ClaimedJob, worker_id: UUID, *, has_row: bool = True) -> Attempt:
     """Run the job's handler here.
 
     Inside a transaction, a handler that left it broken loses what it wrote, and its
@@ -75,6 +88,7 @@ def run(job: ClaimedJob, worker_id: UUID) -> Attempt:
             'mode("manual") and drain(limit=...) for jobs that go on by themselves'
         )
     executor = _Executor(worker_id)
+    executor.has_row = has_row
     token = _depth.set(depth + 1)
     try:
         with _logged() as logs, _committed(), _guarded():

@@ -305,7 +305,9 @@ def _finish(alias: str, job: ClaimedJob, worker_id: UUID) -> Outcome[Any]:
     attempt = attempts.run(job, worker_id)
     with engine_session(alias) as session:
         with session.block():
-            if isinstance(attempt.outcome, finish.Completed):
+            if isinstance(attempt.outcome, finish.Written):
+                sent = []
+            elif isinstance(attempt.outcome, finish.Completed):
                 sent = finish.send_completed(
                     session, [attempt.outcome], worker_id=worker_id
                 )
@@ -367,18 +369,19 @@ def perform(
         "max_retries": request.max_retries if max_retries is None else max_retries,
     }
     job = ClaimedJob._make(values.get(name) for name in ClaimedJob._fields)
-    ended = attempts.run(job, uuid7())
-    if isinstance(ended.outcome, finish.Completed):
-        return _told(ended, JobState.COMPLETED)
-    return _told(ended, _STATE_OF.get(ended.outcome.verb, JobState.RETRYING))
+    ended = attempts.run(job, uuid7(), has_row=False)
+    if isinstance(ended.outcome, finish.Settled):
+        return _told(ended, _STATE_OF.get(ended.outcome.verb, JobState.RETRYING))
+    return _told(ended, JobState.COMPLETED)
 
 
 def _told(attempt: attempts.Attempt, state: JobState) -> Outcome[Any]:
     outcome, result, delay = attempt.outcome, None, None
-    if isinstance(outcome, finish.Completed):
+    if isinstance(outcome, finish.Settled):
+        if state == JobState.RETRYING:
+            delay = timedelta(seconds=outcome.delay_seconds)
+    elif outcome.result is not None:
         result = sensitive.decode_result(json.loads(outcome.result), outcome.id)
-    elif state == JobState.RETRYING:
-        delay = timedelta(seconds=outcome.delay_seconds)
     return Outcome(
         state=state, result=result, error=attempt.error, logs=attempt.logs, delay=delay
     )

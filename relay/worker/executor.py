@@ -26,7 +26,7 @@ from relay.codec import clean_text
 from relay.conf import get_settings
 from relay.engine.claim import ClaimedJob
 from relay.engine.expire import DEADLINE_EXCEEDED, NOT_STARTED_IN_TIME
-from relay.engine.finish import Completed, Outcome, Settled
+from relay.engine.finish import Completed, Outcome, Settled, Written
 from relay.exceptions import Cancelled, UnknownTask
 from relay.retry import Backoff
 from relay.sensitive import (
@@ -36,7 +36,7 @@ from relay.sensitive import (
     mask_text,
 )
 from relay.tasks import Default, Task, get_task
-from relay.worker import interruption
+from relay.worker import interruption, transactional
 from relay.worker.interruption import Interruptible
 from relay.worker.verdict import judge
 
@@ -50,7 +50,7 @@ _UNKNOWN_TASK: Final = Backoff(base=timedelta(seconds=5), cap=timedelta(minutes=
 _OUTAGE: Final = Backoff(base=timedelta(seconds=2), cap=timedelta(minutes=1))
 
 # Frames of these are not shown at the top of a handler's traceback.
-_OWN_FILES: Final = (__file__, interruption.__file__)
+_OWN_FILES: Final = (__file__, interruption.__file__, transactional.__file__)
 _MESSAGE_LIMIT: Final = 2_000
 _TRACEBACK_LIMIT: Final = 32_000
 
@@ -73,6 +73,15 @@ class Executor:
 
     def note_error(self, error: BaseException) -> None:
         """Take in what a handler raised, before it is judged; for those who watch."""
+
+    def run_transactional(
+        self,
+        job: ClaimedJob,
+        call: Callable[[], object],
+        complete: Callable[[object], Completed],
+    ) -> Outcome:
+        """Call a handler and write its job's finish in one transaction."""
+        return transactional.run(job, call, complete, worker_id=self._worker_id)
 
     def is_async(self, job: ClaimedJob) -> bool:
         """Tell whether the job's handler is a coroutine function."""
@@ -106,11 +115,19 @@ class Executor:
                 self._enter(job, interruptible)
                 self.clean()
                 args, kwargs = decode_arguments(job.args, job.id)
-                value = interruptible.call(task.function, args, kwargs)
+                if task.transactional:
+                    outcome = self.run_transactional(
+                        job,
+                        partial(interruptible.call, task.function, args, kwargs),
+                        partial(self._completed, job, task),
+                    )
+                else:
+                    value = interruptible.call(task.function, args, kwargs)
             except BaseException as error:  # an edge: whatever a handler raises ends it
                 outcome = self._failed(job, task, error, interruptible)
             else:
-                outcome = self._completed(job, task, value)
+                if not task.transactional:
+                    outcome = self._completed(job, task, value)
             finally:
                 _quietly(self.clean)
         _quietly(self._log, job, outcome, begun_at)
@@ -163,7 +180,7 @@ class Executor:
 
     def _completed(
         self, job: ClaimedJob, task: Task[..., Any], value: object
-    ) -> Outcome:
+    ) -> Completed:
         result, note = encode_result(value, job.id, is_sensitive=task.sensitive is True)
         if note is not None:
             _quietly(
@@ -278,6 +295,12 @@ class Executor:
                     extra=_fields(job, "job.completed", begun_at),
                 )
             return
+        if isinstance(outcome, Written):
+            if outcome.result is not None:
+                logger.info(
+                    "job completed", extra=_fields(job, "job.completed", begun_at)
+                )
+            return  # lost: whoever rolled it back has said so
         level, message, event = _ENDINGS[outcome.verb]
         if logger.isEnabledFor(level):
             logger.log(

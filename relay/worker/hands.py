@@ -17,6 +17,7 @@ from relay.engine.finish import (
     Completed,
     Outcome,
     Settled,
+    Written,
     is_bad_row,
     read_finished,
     send_completed,
@@ -81,7 +82,7 @@ class Hands:
             outcome = self._current(end)
             if isinstance(outcome, Completed):
                 completed.append(outcome)
-            else:
+            elif isinstance(outcome, Settled):
                 settled.append(outcome)
         sent = send_completed(connection, completed, worker_id=self._worker_id)
         return sent + send_settled(
@@ -171,7 +172,11 @@ class Hands:
             self.held.pop(end.job.id, None)
             was_sent = end.job.id in self._doubtful
             self._doubtful.discard(end.job.id)
-            if end.job.id not in finished and not was_sent:
+            if (
+                end.job.id not in finished
+                and not was_sent
+                and not isinstance(end.outcome, Written)
+            ):
                 logger.warning(
                     "lease lost: the result was dropped",
                     extra={

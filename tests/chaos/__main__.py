@@ -1,4 +1,4 @@
-"""python -m tests.chaos smoke | kill100 | fence | check FOLDER."""
+"""python -m tests.chaos smoke | kill100 | transactional | fence | check FOLDER."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.chaos.campaign import REPOSITORY, Outcome, run
 from tests.chaos.checker import Findings, check, explain, percentile
 from tests.chaos.cluster import Cluster, private_cluster
 from tests.chaos.histories import Histories, read
-from tests.chaos.profiles import FENCE, FIXED_SEED, KILL100, SMOKE, Profile
+from tests.chaos.profiles import FENCE, FIXED_SEED, PROFILES, SMOKE, Profile
 
 _STALE_RULES = frozenset({"J4", "J5", "J6"})
 
@@ -54,6 +54,8 @@ def _report(outcome: Outcome) -> None:
         f"{findings.overlaps}; cut short by no known fault: "
         f"{_words(findings.unprovoked) or 'none'}"
     )
+    if findings.written:
+        _say(f"  rows of transactional jobs, one for each: {findings.written}")
     _say(f"  from claim to start: {_times(findings.in_hand)}")
     for kind, seconds in sorted(findings.ready_again.items()):
         _say(f"  ready again after {kind}: {_times(seconds)}")
@@ -139,13 +141,15 @@ def _check(options: argparse.Namespace) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     commands = parser.add_subparsers(dest="command", required=True)
-    for profile, mutants_too in ((SMOKE, "M1,M2"), (KILL100, ""), (FENCE, "")):
+    for profile in PROFILES.values():
         command = commands.add_parser(profile.name)
         command.set_defaults(profile=profile)
         command.add_argument("--seed", type=int, help="of the second half")
         command.add_argument("--seconds", type=float, default=profile.seconds)
         command.add_argument("--jobs", type=int, default=profile.jobs)
-        command.add_argument("--mutants", default=mutants_too, help="as in M1,M2")
+        command.add_argument("--mutants", default="", help="as in M1,M2")
+        if profile is SMOKE:
+            command.set_defaults(mutants="M1,M2")
         command.add_argument("--only-mutant", help="no other run than this mutant's")
         command.add_argument("--keep", action="store_true", help="keep the histories")
     command = commands.add_parser("check", help="judge a run's folder again")

@@ -17,6 +17,7 @@ from tests.chaos.profiles import ENDINGS
 
 __all__ = ["FenceWatch", "Findings", "Violation", "check", "percentile"]
 
+TRANSACTIONAL_TASK: Final = "chaos:transact"
 FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 # A process that was asked to stop has its grace and this long besides. Source: W1.
 STOP_SECONDS: Final = 5.0
@@ -132,6 +133,8 @@ class Findings:
     overlaps: int = 0
     # Attempts cut short by no fault that is known of: loss, release.
     unprovoked: Counter[str] = field(default_factory=Counter)
+    # Rows that transactional jobs wrote.
+    written: int = 0
     # Seconds from the strike until a job in flight there was ready again, by fault.
     ready_again: dict[str, list[float]] = field(default_factory=dict)
 
@@ -157,6 +160,7 @@ def check(histories: Histories) -> Findings:
     violations += _check_ledger(histories, findings)
     violations += _check_endings(histories)
     violations += _check_transition_ends(histories)
+    violations += _check_written(histories, findings)
     executions = _executions(histories)
     findings.executions = len(executions)
     violations += _check_executions(histories, executions, findings)
@@ -232,6 +236,23 @@ def _check_transition_ends(histories: Histories) -> Iterator[Violation]:
     for job in histories.jobs:
         if job.state in FINAL and ends[job.id] != 1:
             yield Violation(rule="J1", job=job.id, text=f"ended {ends[job.id]} times")
+
+
+def _check_written(histories: Histories, findings: Findings) -> Iterator[Violation]:
+    """J12: a transactional job took effect once if it completed, and else never."""
+    findings.written = len(histories.written)
+    rows = Counter(row.job for row in histories.written)
+    for job in histories.jobs:
+        if job.task == TRANSACTIONAL_TASK:
+            wanted = int(job.state == "completed")
+            if rows.pop(job.id, 0) != wanted:
+                yield Violation(
+                    rule="J12",
+                    job=job.id,
+                    text=f"{job.state}, and it did not take effect {wanted} times",
+                )
+    for row in rows:
+        yield Violation(rule="J12", job=row, text="took effect and has no job")
 
 
 def _executions(histories: Histories) -> list[Execution]:

@@ -29,6 +29,7 @@ __all__ = [
     "ProcessEvent",
     "Transition",
     "WorkerRow",
+    "Written",
     "dump",
     "read",
     "write_lines",
@@ -53,6 +54,16 @@ CREATE TABLE chaos_transition (
     charge text,
     error text
 );
+-- Its deferred trigger draws the COMMIT out, for kills to meet it.
+CREATE TABLE chaos_written (job uuid NOT NULL, attempt int NOT NULL);
+CREATE FUNCTION chaos_dawdle() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_sleep(0.03 * random());
+    RETURN NULL;
+END
+$$;
+CREATE CONSTRAINT TRIGGER chaos_dawdle AFTER INSERT ON chaos_written
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION chaos_dawdle();
 CREATE FUNCTION chaos_record() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     token text;
@@ -113,6 +124,10 @@ SELECT schedule_id::text AS schedule, extract(epoch FROM due_at)::float8 AS due_
     extract(epoch FROM until_at)::float8 AS until_at
 FROM relay_occurrence ORDER BY schedule_id, due_at
 """
+
+
+# By transactional jobs: as often as is found there, they took effect.
+_WRITTEN: Final = "SELECT job::text, attempt FROM chaos_written ORDER BY job, attempt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +216,14 @@ class Occurrence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A row that a transactional job wrote to the database."""
+
+    job: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """One fault that struck. `pids`: the children that run jobs there."""
 
@@ -256,6 +279,7 @@ class Histories:
     faults: list[Fault] = field(default_factory=list)
     processes: list[ProcessEvent] = field(default_factory=list)
     complaints: list[Complaint] = field(default_factory=list)
+    written: list[Written] = field(default_factory=list)
     # Wall-clock times between which schedules had to fire; None: there were none.
     scheduled: tuple[float, float] | None = None
     lease_seconds: float = 1.0
@@ -278,6 +302,7 @@ def dump(connection: psycopg.Connection[Any], folder: Path) -> None:
             ("jobs", _JOBS),
             ("workers", _WORKERS),
             ("occurrences", _OCCURRENCES),
+            ("written", _WRITTEN),
         ):
             cursor.execute(query, {"seq": 0})
             write_lines(folder / f"{name}.jsonl", cursor)
@@ -339,6 +364,7 @@ def read(folder: Path) -> Histories:
             for row in _lines(folder / "faults.jsonl")
         ],
         processes=[ProcessEvent(**row) for row in _lines(folder / "processes.jsonl")],
+        written=[Written(**row) for row in _lines(folder / "written.jsonl")],
         complaints=[Complaint(**row) for row in _lines(folder / "complaints.jsonl")],
         scheduled=None if scheduled is None else (scheduled[0], scheduled[1]),
         lease_seconds=run["lease_seconds"],

@@ -13,7 +13,7 @@ from typing import Any
 import django
 from django.db import DatabaseError, InterfaceError, connection, transaction
 
-from tests.chaos.profiles import FENCE, KILL100, SMOKE, Profile
+from tests.chaos.profiles import PROFILES, Profile
 
 FSYNC_EACH_LINES = 100
 BULK = 20
@@ -105,7 +105,7 @@ class Producer:
         if options:
             chosen = chosen.using(**options)
         arguments: tuple[float, ...] = ()
-        if name in ("nap", "doze", "stumble"):
+        if name in ("nap", "doze", "stumble", "transact"):
             arguments = (
                 self._rng.uniform(
                     self._profile.shortest_seconds, self._profile.longest_seconds
@@ -133,8 +133,7 @@ def main() -> None:
     options = parser.parse_args()
     django.setup()
     ledger = Ledger(options.ledger)
-    profiles = {profile.name: profile for profile in (SMOKE, KILL100, FENCE)}
-    producer = Producer(profiles[options.profile], options.number, options.seed, ledger)
+    producer = Producer(PROFILES[options.profile], options.number, options.seed, ledger)
     producer.run(options.jobs, options.seconds)
     ledger.close()
 

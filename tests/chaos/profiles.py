@@ -13,7 +13,9 @@ __all__ = [
     "FIXED_SEED",
     "KILL100",
     "LEASE_SECONDS",
+    "PROFILES",
     "SMOKE",
+    "TRANSACTIONAL",
     "Planned",
     "Profile",
     "plan",
@@ -35,6 +37,7 @@ ENDINGS: Final = {
     "chaos:refuse": "failed",
     "chaos:doomed": "failed",
     "chaos:tick": "completed",
+    "chaos:transact": "completed",
 }
 
 
@@ -117,6 +120,23 @@ FENCE: Final = Profile(
     stops=(1.6, 1.9, 2.2),
     until_caught=True,
 )
+
+
+# A thousand kills, at any moment of handlers whose effects commit with their finish.
+TRANSACTIONAL: Final = Profile(
+    name="transactional",
+    workers=(3, 3, 3, 2, 2),
+    schedulers=0,
+    jobs=30_000,
+    seconds=600,
+    tasks={"transact": 1},
+    longest_seconds=0.3,
+    faults={"child": 780, "keeper": 100, "parent": 120},
+)
+
+PROFILES: Final = {
+    profile.name: profile for profile in (SMOKE, KILL100, FENCE, TRANSACTIONAL)
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

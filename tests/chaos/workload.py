@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+from django.db import connection
+
 from relay import SkipRetry, cron, current_job, task
 
 __all__ = ["PlannedFailure", "token"]
@@ -90,6 +92,22 @@ def refuse(*, key: str) -> str:
 def doomed(*, key: str) -> str:
     with _recorded():
         raise PlannedFailure(token())
+
+
+@task(name="chaos:transact", queue="chaos", transactional=True)
+def transact(seconds: float, *, key: str) -> str:
+    """Write a row that counts only with the finish; some fail after it at first."""
+    with _recorded():
+        job = current_job()
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO chaos_written (job, attempt) VALUES (%s, %s)",
+                [job.id, job.attempt],
+            )
+        time.sleep(seconds)
+        if job.attempt == 1 and seconds < 0.005:
+            raise PlannedFailure(token())
+        return token()
 
 
 @cron("* * * * * *", seconds=True, catch_up="all", name="chaos:every-second")

@@ -18,6 +18,7 @@ from tests.chaos.histories import (
     ProcessEvent,
     Transition,
     WorkerRow,
+    Written,
 )
 from tests.chaos.logs import complaints_of
 from tests.chaos.profiles import FIXED_SEED, SMOKE, plan
@@ -191,6 +192,26 @@ def test_a_stale_finish_of_a_completed_job_is_j6(story: Story) -> None:
     story.end(4.2, A, 1, old="completed", on_row=2)
 
     assert {"J5", "J6"} <= story.rules()
+
+
+@pytest.mark.parametrize("attempts", [[], [1, 1], [1, 2]], ids=str)
+def test_a_transactional_job_that_took_effect_other_than_once_is_j12(
+    story: Story, attempts: list[int]
+) -> None:
+    simple(story).histories.jobs = [
+        Job(id="job", task="chaos:transact", state="completed", key="k")
+    ]
+    story.histories.written = [Written(job="job", attempt=each) for each in attempts]
+
+    assert story.rules() == {"J12"}
+
+
+def test_an_effect_of_a_transactional_job_that_was_rolled_back_is_j12(
+    story: Story,
+) -> None:
+    simple(story).histories.written = [Written(job="another", attempt=1)]
+
+    assert story.rules() == {"J12"}
 
 
 def test_a_stale_failure_is_j5(story: Story) -> None:

@@ -131,6 +131,7 @@ def test_failure_123_options_out_of_range_are_refused_by_name(
         ({"backoff": None}, "backoff=None"),
         ({"retention": timedelta(-1)}, "retention="),
         ({"retention": 60}, "retention=60"),
+        ({"transactional": 1}, "transactional=1"),
         ({"timeout": timedelta(seconds=30)}, "unknown option timeout"),
         ({"run_in": timedelta(1)}, "unknown option run_in"),
     ],
@@ -193,6 +194,13 @@ def test_123_137_what_an_enqueue_cannot_be_told_is_refused(
     for act in (add.using, partial(tasks.enqueue, "no:code")):
         with pytest.raises(ArgumentError, match=named):
             act(**options)
+
+
+def test_a_coroutine_function_is_no_transactional_task() -> None:
+    async def handler() -> None: ...
+
+    with pytest.raises(ArgumentError, match="coroutine function"):
+        task(name="tests.tasks.coroutine", transactional=True)(handler)
 
 
 @pytest.mark.parametrize(

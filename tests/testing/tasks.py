@@ -84,6 +84,15 @@ def write_and_fail(name: str) -> None:
     raise ValueError("after the write")
 
 
+@task(name="testing.transact", transactional=True)
+def transact(name: str, fails: bool = False) -> str:
+    User.objects.create(username=name)
+    transaction.on_commit(lambda: ran.append(name))
+    if fails:
+        raise ValueError("after the write")
+    return name
+
+
 @task(name="testing.careful")
 def careful(name: str) -> None:
     try:

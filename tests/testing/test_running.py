@@ -15,7 +15,7 @@ from relay.engine import control
 from relay.exceptions import ArgumentError, EncodeError, JobNotFound, RelayError
 from relay.ids import uuid7
 from relay.models import Attempt, Job, JobState, Worker
-from relay.testing import drain, perform, run_job
+from relay.testing import drain, mode, perform, run_job
 from tests.testing import tasks
 
 
@@ -51,6 +51,44 @@ class TestDrainInAPlainTestCase(TestCase):
         assert drained.errors == []
         assert User.objects.count() == 2
 
+    def test_a_transactional_job_completes_with_what_it_wrote(self) -> None:
+        job = tasks.transact.enqueue("both")
+
+        drained = drain()
+
+        assert (drained.completed, drained.errors) == (1, [])
+        assert job.result() == "both"
+        assert User.objects.filter(username="both").exists()
+        assert tasks.ran == ["both"]
+
+    def test_a_transactional_job_that_fails_leaves_nothing(self) -> None:
+        job = tasks.transact.enqueue("neither", fails=True)
+
+        [error] = drain().errors
+
+        assert str(error) == "after the write"
+        assert state(job) == "retrying"
+        assert not User.objects.filter(username="neither").exists()
+        assert tasks.ran == []
+
+    def test_a_transactional_job_runs_inline(self) -> None:
+        with mode("inline"):
+            job = tasks.transact.enqueue("inline")
+
+        assert job.result() == "inline"
+
+    def test_a_transactional_task_is_performed_without_a_row(self) -> None:
+        outcome = perform(tasks.transact, "alone")
+        failed = perform(tasks.transact, "failed", kwargs={"fails": True})
+
+        assert (outcome.state, outcome.result) == (JobState.COMPLETED, "alone")
+        assert failed.state == JobState.RETRYING
+        assert set(User.objects.values_list("username", flat=True)) == {
+            "of the class",
+            "alone",
+        }
+        assert not Job.objects.filter(task="testing.transact").exists()
+
     def test_nothing_of_a_coroutines_context_stays(self) -> None:
         perform(tasks.anote, "by a coroutine")
 
@@ -65,6 +103,17 @@ class TestDrainInAPlainTestCase(TestCase):
         assert isinstance(error, IntegrityError)
         assert User.objects.count() == 1
         assert state(job) == "retrying"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_transactional_job_commits_as_in_a_worker_outside_of_a_transaction() -> None:
+    job, lost = tasks.transact.enqueue("one"), tasks.transact.enqueue("two", fails=True)
+
+    drained = drain()
+
+    assert (drained.completed, drained.retrying) == (1, 1)
+    assert (state(job), state(lost)) == ("completed", "retrying")
+    assert list(User.objects.values_list("username", flat=True)) == ["one"]
 
 
 @pytest.mark.django_db

@@ -68,6 +68,11 @@ def by_function() -> None: ...
 def by_class() -> None: ...
 
 
+@task(transactional=True)
+def transactional(a: int) -> str:
+    return str(a)
+
+
 @cron("0 7 * * 1-5", timezone="Europe/Rome")
 @task
 def scheduled() -> None: ...

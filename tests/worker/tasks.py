@@ -143,6 +143,20 @@ async def use_orm_from_coroutine() -> int:
     return count
 
 
+@task(transactional=True)
+def transact(seconds: float) -> int:
+    """Write a row that is there once for each job that completes."""
+    note("start")
+    job = current_job()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO tests_effect VALUES (%s, %s)", [job.id, job.attempt]
+        )
+    time.sleep(seconds)
+    note("end")
+    return job.attempt
+
+
 @task
 def cut_off_worker() -> None:
     """End the sessions of relay itself, as the last act."""
