@@ -245,11 +245,12 @@ def _check_written(histories: Histories, findings: Findings) -> Iterator[Violati
     for job in histories.jobs:
         if job.task == TRANSACTIONAL_TASK:
             wanted = int(job.state == "completed")
-            if rows.pop(job.id, 0) != wanted:
+            count = rows.pop(job.id, 0)
+            if count != wanted:
                 yield Violation(
                     rule="J12",
                     job=job.id,
-                    text=f"{job.state}, and it did not take effect {wanted} times",
+                    text=f"{job.state}, and it took effect {count} times",
                 )
     for row in rows:
         yield Violation(rule="J12", job=row, text="took effect and has no job")
