@@ -17,7 +17,7 @@ from relay.exceptions import StateConflict
 from tests.scale import scaled
 from tests.worker.harness import Database, Worker, Workers, until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
@@ -91,7 +91,6 @@ def strike(worker: Worker, dice: random.Random) -> None:
         worker.end()
 
 
-@pytest.mark.timeout(600)
 def test_random_kills_leave_one_row_for_each_job(
     database: Database, workers: Workers
 ) -> None:
