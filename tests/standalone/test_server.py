@@ -167,9 +167,12 @@ def test_half_a_cluster_is_made_anew(folder: Path) -> None:
 
 @pytest.mark.slow
 @on_linux
+@pytest.mark.parametrize("is_hidden", [False, True], ids=["seen", "hidden"])
 def test_a_number_that_names_another_process_does_not_block_the_start(
-    root: Path,
+    root: Path, monkeypatch: pytest.MonkeyPatch, is_hidden: bool
 ) -> None:
+    if is_hidden:  # as process 1 of a container, even from root
+        monkeypatch.setattr(Path, "readlink", refuse)
     with EmbeddedPostgres(root) as running:
         running.kill()
         for name in ("data/postmaster.pid", ".s.PGSQL.5432.lock"):
@@ -179,6 +182,10 @@ def test_a_number_that_names_another_process_does_not_block_the_start(
         running.start(stop_at_exit=False)
 
         assert value(running, "SELECT 1") == 1
+
+
+def refuse(path: Path) -> Path:
+    raise PermissionError(13, "Permission denied", str(path))
 
 
 def test_data_of_another_major_version_is_refused_and_left_alone(root: Path) -> None:

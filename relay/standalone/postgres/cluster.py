@@ -217,13 +217,16 @@ class Cluster:
             return _exists(pid)
         process = PROC / str(pid)
         try:
-            state = (process / "stat").read_text().rpartition(")")[2].split()[0]
-            if state in ("Z", "X"):
+            head, _, tail = (process / "stat").read_text().rpartition(")")
+            if tail.split()[0] in ("Z", "X"):
                 return False
             try:
                 return (process / "cwd").readlink() == self.data
             except PermissionError:
-                return process.stat().st_uid == self.data.stat().st_uid
+                # The number may have been given to another process since: the first of
+                # a container hides its folder even from root.
+                is_postgres = head.partition("(")[2] == "postgres"
+                return is_postgres and process.stat().st_uid == self.data.stat().st_uid
         except (FileNotFoundError, ProcessLookupError):
             return False
 
