@@ -6,14 +6,19 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["until"]
+__all__ = ["WAIT_SECONDS", "until"]
 
 LOOK_SECONDS = 0.01
+# For a machine at its slowest: only a test that fails waits so long.
+WAIT_SECONDS = 60.0
 T = TypeVar("T")
 
 
 def until(
-    condition: Callable[[], T | None], *, seconds: float = 15, what: str | None = None
+    condition: Callable[[], T | None],
+    *,
+    seconds: float = WAIT_SECONDS,
+    what: str | None = None,
 ) -> T:
     """Return what the condition returns once that is true, asked again and again."""
     deadline = time.monotonic() + seconds

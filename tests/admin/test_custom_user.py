@@ -24,7 +24,7 @@ def test_failure_131_a_user_model_with_uuid_keys_and_other_automatic_keys() -> N
         },
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=180,
         check=False,
     )
 

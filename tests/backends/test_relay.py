@@ -156,7 +156,7 @@ def test_a_django_task_is_enqueued_alike_by_both_apis(work: Work) -> None:
     first, *others = Job.objects.order_by("id")
     assert [columns(job) for job in others] == [columns(first)] * 2
     work()
-    assert handle.result(timeout=1) == 3
+    assert handle.result(timeout=60) == 3
     assert default_task_backend.get_result(str(handle.id)).return_value == 3
 
 

@@ -26,7 +26,7 @@ def run(tasks: str, more: str = "") -> subprocess.CompletedProcess[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 

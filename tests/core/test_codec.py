@@ -301,7 +301,7 @@ def test_a_thread_that_reads_annotations_hides_no_class_from_another() -> None:
         assert carried(Awaited(1)) == Awaited(1)
     finally:
         go_on.set()
-        first.join(30)
+        first.join(60)
         del function.__globals__["read"]
 
 

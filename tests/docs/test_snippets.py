@@ -137,7 +137,7 @@ class Project:
             env=self.environment(),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
@@ -153,10 +153,10 @@ class Project:
             )
         )
         with psycopg.connect(**parameters(self.database), autocommit=True) as own:
-            until(lambda: own.execute(SERVED).fetchone() is not None, seconds=30)
+            until(lambda: own.execute(SERVED).fetchone() is not None)
             if "relay_worker" in arguments:
                 self._supervisors += 1
-                until(lambda: self._has_registered(own), seconds=30)
+                until(lambda: self._has_registered(own))
 
     def _has_registered(self, own: psycopg.Connection[Any]) -> bool:
         row = own.execute(
@@ -168,7 +168,7 @@ class Project:
         """Stop what was started, as a deploy would; return the exit codes."""
         for worker in self._workers:
             worker.send_signal(signal.SIGTERM)
-        codes = [worker.wait(40) for worker in self._workers]
+        codes = [worker.wait(120) for worker in self._workers]
         self._workers.clear()
         return codes
 
@@ -286,7 +286,7 @@ def test_the_readme_s_example_runs_a_job(
             after="""
             from shop.views import pay
             job = pay(42)
-            print(job.result(timeout=30), job.state)
+            print(job.result(timeout=60), job.state)
             from relay.models import Schedule
             print(Schedule.objects.get().name)
             """

@@ -16,7 +16,7 @@ from relay.engine import lease
 from relay.engine.claim import ClaimedJob, Marks, read_claimed, send_claim
 from relay.engine.connection import EngineConnection
 from relay.ids import uuid7
-from tests.waiting import until
+from tests.waiting import WAIT_SECONDS, until
 
 LEASE = timedelta(seconds=30)
 NO_ARGUMENTS = '{"args": [], "kwargs": {}}'
@@ -150,7 +150,7 @@ def other_session(*, autocommit: bool = True) -> Iterator[psycopg.Connection[Any
 
 
 def wait_until(
-    session: psycopg.Connection[Any], condition: str, *, seconds: float = 10
+    session: psycopg.Connection[Any], condition: str, *, seconds: float = WAIT_SECONDS
 ) -> None:
     """Return once the SQL condition is true."""
 

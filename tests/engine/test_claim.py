@@ -391,6 +391,7 @@ def test_failure_082_claim_that_waits_for_a_lock_too_long_takes_nothing(
             send_claim(hot, Marks().spans(["default"]), limit=3, worker_id=worker_id)
 
     assert states(duty) == {"queued": 3}
+    hot.execute("RESET statement_timeout")
     assert len(claim(hot, worker_id)) == 3
 
 

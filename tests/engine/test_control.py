@@ -77,7 +77,7 @@ def test_cancel_ends_a_job_that_has_not_started(state: str) -> None:
     assert job.finished_at is not None
     assert job.expires_at is not None
     kept = job.expires_at - job.finished_at
-    assert abs(kept - timedelta(days=30)) < timedelta(seconds=1)
+    assert abs(kept - timedelta(days=30)) < timedelta(minutes=1)
     assert job.error_class == "ValueError"
     [row] = History.objects.filter(job=job)
     assert (row.event, row.actor, row.attempt) == ("cancel", "ada", 0)
@@ -173,7 +173,7 @@ def test_workers_hear_of_a_cancel_after_its_commit_and_never_of_a_rollback() -> 
             act(control.cancel, job)
             assert list(listener.notifies(timeout=0)) == []
 
-        [heard] = listener.notifies(timeout=10, stop_after=1)
+        [heard] = listener.notifies(timeout=60, stop_after=1)
 
     assert heard.channel == "relay_cancel"
 
@@ -370,7 +370,7 @@ def test_failure_125_of_replays_at_once_exactly_one_makes_a_job() -> None:
     barrier = threading.Barrier(8)
 
     def press() -> UUID | None:
-        barrier.wait(timeout=10)
+        barrier.wait(timeout=60)
         try:
             return act(control.replay, job)
         except StateConflict:
@@ -405,7 +405,7 @@ def test_failure_125_a_replay_that_ended_while_the_loser_waited_still_counts() -
         first.commit()
 
         with pytest.raises(StateConflict, match="has a replay"):
-            loser.result(timeout=10)
+            loser.result(timeout=60)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -423,7 +423,7 @@ def test_failure_125_a_replay_of_a_job_that_the_pruner_deletes_is_refused() -> N
         pruner.commit()
 
         with pytest.raises(StateConflict, match="does not exist"):
-            replay.result(timeout=10)
+            replay.result(timeout=60)
     assert not Job.objects.exists()
 
 
@@ -467,7 +467,7 @@ def test_failure_34_a_cancel_that_waits_for_a_claim_asks_its_worker() -> None:
         wait_until_blocked(watch)
         worker.commit()
 
-        assert answer.result(timeout=10) is False
+        assert answer.result(timeout=60) is False
     job.refresh_from_db()
     assert job.state == "running"
     assert job.cancel_requested_at is not None
@@ -502,13 +502,13 @@ def test_failure_34_a_cancel_answers_what_became_of_the_job() -> None:
             barrier = threading.Barrier(2)
 
             def press(job: Job = job, barrier: threading.Barrier = barrier) -> str:
-                barrier.wait(timeout=10)
+                barrier.wait(timeout=60)
                 return "cancelled" if act(control.cancel, job) else "running"
 
             answer = pool.submit(in_thread, press)
-            barrier.wait(timeout=10)
+            barrier.wait(timeout=60)
             claimed = claim(worker, worker_id)
-            state = answer.result(timeout=10)
+            state = answer.result(timeout=60)
 
             job.refresh_from_db()
             assert job.state == state
@@ -531,7 +531,7 @@ def test_failure_34_a_cancel_that_waits_for_a_release_sees_the_released_job() ->
         answer = pool.submit(in_thread, lambda: act(control.cancel, job))
         wait_until_blocked(watch)
         worker.commit()
-        answer.result(timeout=10)
+        answer.result(timeout=60)
 
     job.refresh_from_db()
     assert job.state == "cancelled"
@@ -554,7 +554,7 @@ def test_bulk_acts_over_the_same_jobs_do_not_deadlock() -> None:
     barrier = threading.Barrier(4)
 
     def press(order: list[UUID]) -> int:
-        barrier.wait(timeout=10)
+        barrier.wait(timeout=60)
         return len(control.cancel_many(order, actor=None, using="default").done)
 
     orders = [ids, ids[::-1], ids[100:] + ids[:100], ids]

@@ -509,6 +509,6 @@ def test_threads_enqueue_side_by_side() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
 
     assert Job.objects.count() == 80

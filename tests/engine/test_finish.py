@@ -288,7 +288,7 @@ def test_failure_34_cancel_against_finish_ends_in_exactly_one(
     ends: dict[tuple[bool, str], int] = {}
 
     def cancel(job_id: UUID, barrier: threading.Barrier) -> str:
-        barrier.wait(timeout=10)
+        barrier.wait(timeout=60)
         try:
             control.cancel(job_id, actor=None, using="default")
         except StateConflict as conflict:
@@ -303,7 +303,7 @@ def test_failure_34_cancel_against_finish_ends_in_exactly_one(
             [job_id] = hold(duty, worker_id)
             barrier = threading.Barrier(2)
             answer = pool.submit(cancel, job_id, barrier)
-            barrier.wait(timeout=10)
+            barrier.wait(timeout=60)
             written = end(
                 hot,
                 worker_id,
@@ -312,7 +312,7 @@ def test_failure_34_cancel_against_finish_ends_in_exactly_one(
                 else Completed(job_id, 1, "1", None),
             )
 
-            said, row = answer.result(timeout=10), job_row(duty, job_id)
+            said, row = answer.result(timeout=60), job_row(duty, job_id)
             assert written == {job_id}
             if is_retry:
                 # Asked or found queued again: either way it is cancelled.
@@ -729,4 +729,5 @@ def test_finish_waits_for_a_lock_only_as_long_as_its_statement_may_last(
             end(hot, worker_id, Completed(job_id, 1, "1", None))
 
     assert states(duty) == {"running": 1}
+    hot.execute("RESET statement_timeout")
     assert end(hot, worker_id, Completed(job_id, 1, "1", None)) == {job_id}

@@ -296,7 +296,7 @@ def test_b1_renewal_waits_for_an_open_give_up_and_learns_that_it_lost(
             given_up = lease.give_up(duty)
             renewal = in_thread(lambda: lease.renew(keeper, [worker_id], lease=LEASE))
             wait_until_blocked(watcher)
-        kept = renewal.result(timeout=5)
+        kept = renewal.result(timeout=60)
 
     assert (given_up, kept) == ([worker_id], set())
     assert worker_row(duty, worker_id)["state"] == "lost"
@@ -453,7 +453,7 @@ def test_take_that_is_open_wins_against_finish(
                 )
             )
             wait_until_blocked(watcher)
-        written = finishing.result(timeout=5)
+        written = finishing.result(timeout=60)
 
     assert (count, written) == (1, set())
     assert states(duty) == {"queued": 1}
@@ -654,7 +654,7 @@ def test_settling_waits_for_the_open_finish_of_the_dead_child_and_it_wins(
                 lambda: settle(duty, worker_id, [(done, 1), (undone, 1)])
             )
             wait_until_blocked(watcher)
-        count, _ = settling.result(timeout=5)
+        count, _ = settling.result(timeout=60)
 
         assert count == 1
         assert states(watcher) == {"completed": 1, "queued": 1}

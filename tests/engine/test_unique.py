@@ -301,7 +301,7 @@ def test_failure_068_a_duplicate_of_a_transaction_that_rolls_back_is_enqueued(
         other = in_thread(enqueue_and_close)
         wait_until_blocked(duty)
 
-    made = other.result(timeout=10)
+    made = other.result(timeout=60)
     assert not made.is_duplicate
     assert made.id != lost.id
     assert [job.pk for job in Job.objects.all()] == [made.id]

@@ -33,7 +33,7 @@ class Listener:
         self._received: deque[str] = deque()
         connection.execute(f"LISTEN {wakeup.CHANNEL}")
 
-    def next(self, timeout: float = 5) -> tuple[str, int, int] | None:
+    def next(self, timeout: float = 60) -> tuple[str, int, int] | None:
         """The next wake-up; None if none comes in time."""
         if not self._received:
             # All that arrive together are given, however many stop_after says.
@@ -61,19 +61,38 @@ def listener(sender: wakeup._Sender) -> Iterator[Listener]:
 @pytest.fixture(autouse=True)
 def sender(monkeypatch: pytest.MonkeyPatch) -> Iterator[wakeup._Sender]:
     if (earlier := wakeup._sender._thread) is not None:
-        earlier.join(10)  # what an earlier test enqueued is sent, and heard by nobody
+        earlier.join(60)  # what an earlier test enqueued is sent, and heard by nobody
     made = wakeup._Sender()
     monkeypatch.setattr(wakeup, "_sender", made)
     yield made
     if (thread := made._thread) is not None:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 
+class Window:
+    """Stands for the time module: a window goes on until the test ends it."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self._is_over = threading.Event()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert self._is_over.wait(60)
+
+    def end(self) -> None:
+        self._is_over.set()
+
+
 @pytest.fixture
-def wide_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window that no slow machine leaves by accident."""
-    monkeypatch.setattr(wakeup, "WINDOW_SECONDS", 0.5)
+def window(sender: wakeup._Sender, monkeypatch: pytest.MonkeyPatch) -> Iterator[Window]:
+    made = Window()
+    monkeypatch.setattr(wakeup, "time", made)
+    yield made
+    made.end()
 
 
 @contextmanager
@@ -206,31 +225,33 @@ def test_a_transaction_managed_by_hand_is_left_to_polling(listener: Listener) ->
 # --- how often -----------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("wide_window")
 def test_a_burst_sends_one_at_once_and_one_more_for_the_rest(
-    listener: Listener,
+    listener: Listener, window: Window
 ) -> None:
     handles = [add.enqueue(i, i) for i in range(20)]
 
     first = listener.next()
+    window.end()
     rest = listener.next()
 
     assert first == ("default", 0, ready_seq(handles[0].id))
     assert rest == ("default", 0, ready_seq(handles[1].id))
 
 
-@pytest.mark.usefixtures("wide_window")
-def test_one_commit_of_many_jobs_sends_two_at_most(listener: Listener) -> None:
+def test_one_commit_of_many_jobs_sends_two_at_most(
+    listener: Listener, window: Window
+) -> None:
     with transaction.atomic():
         for number in range(50):
             add.enqueue(number, number)
 
     assert listener.next() is not None
+    window.end()
     assert listener.next() is not None
     assert listener.all_before_a_marker() == []
 
 
-@pytest.mark.usefixtures("wide_window")
+@pytest.mark.usefixtures("window")
 def test_queues_do_not_wait_for_one_another(
     listener: Listener, sender: wakeup._Sender
 ) -> None:
@@ -242,13 +263,13 @@ def test_queues_do_not_wait_for_one_another(
     assert [queue for queue, _, _ in sent] == ["a", "b"]
 
 
-@pytest.mark.usefixtures("wide_window")
 def test_the_rest_keeps_the_lowest_place_of_each_priority(
-    listener: Listener, sender: wakeup._Sender
+    listener: Listener, sender: wakeup._Sender, window: Window
 ) -> None:
     sender.send("default", "q", 0, 10)
     for priority, place in [(0, 12), (0, 11), (5, 30), (5, 20), (0, 13)]:
         sender.send("default", "q", priority, place)
+    window.end()
 
     sent = {listener.next(), listener.next(), listener.next()}
     assert sent == {("q", 0, 10), ("q", 0, 11), ("q", 5, 20)}
@@ -265,14 +286,15 @@ def test_5000_jobs_in_one_call_send_one_wake_up_below_all_of_them(
 
 
 def test_the_connection_of_a_burst_is_closed_once_idle(
-    listener: Listener, sender: wakeup._Sender
+    listener: Listener, sender: wakeup._Sender, window: Window
 ) -> None:
     sender.send("default", "q", 0, 1)
     sender.send("default", "q", 0, 2)
     thread = sender._thread
     assert thread is not None
+    window.end()
 
-    thread.join(10)
+    thread.join(60)
 
     assert sender._thread is None
     assert sender._connections == {}
@@ -280,6 +302,7 @@ def test_the_connection_of_a_burst_is_closed_once_idle(
     assert listener.next() is not None
 
     # A later burst makes both anew.
+    window.now += 1
     sender.send("default", "q", 0, 3)
     sender.send("default", "q", 0, 4)
     assert listener.next() == ("q", 0, 3)
@@ -305,14 +328,13 @@ def fail_to_connect(*_: object, **__: object) -> psycopg.Connection[Any]:
     raise psycopg.OperationalError("no server")
 
 
-@pytest.mark.usefixtures("wide_window")
+@pytest.mark.usefixtures("window")
 def test_a_failing_thread_is_logged_once_a_minute_and_fails_nobody(
     sender: wakeup._Sender,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(wakeup, "connect", fail_to_connect)
-    monkeypatch.setattr(wakeup, "WINDOW_SECONDS", 0.1)
 
     with caplog.at_level(logging.WARNING, logger="relay.engine"):
         for place in range(2):
@@ -326,9 +348,11 @@ def test_a_failing_thread_is_logged_once_a_minute_and_fails_nobody(
     assert caplog.records[0].exc_info
 
 
-@pytest.mark.usefixtures("wide_window")
 def test_a_process_that_can_start_no_thread_leaves_the_rest_to_polling(
-    listener: Listener, sender: wakeup._Sender, monkeypatch: pytest.MonkeyPatch
+    listener: Listener,
+    sender: wakeup._Sender,
+    window: Window,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")
@@ -339,6 +363,7 @@ def test_a_process_that_can_start_no_thread_leaves_the_rest_to_polling(
         sender.send("default", "q", 0, 2)
     assert sender._thread is None
     sender.send("default", "q", 0, 3)
+    window.end()
 
     assert [listener.next(), listener.next()] == [("q", 0, 1), ("q", 0, 2)]
 
@@ -358,9 +383,8 @@ def test_a_connection_that_breaks_after_the_commit_leaves_it_to_the_thread(
     connections["default"].close()
 
 
-@pytest.mark.usefixtures("wide_window")
 def test_a_broken_connection_of_the_thread_is_made_anew(
-    listener: Listener, sender: wakeup._Sender
+    listener: Listener, sender: wakeup._Sender, window: Window
 ) -> None:
     broken = connect("default", role="duty", name="test")
     pid = broken.info.backend_pid
@@ -370,6 +394,7 @@ def test_a_broken_connection_of_the_thread_is_made_anew(
 
     sender.send("default", "q", 0, 1)
     sender.send("default", "q", 0, 2)
+    window.end()
 
     assert listener.next() == ("q", 0, 1)
     assert listener.next() == ("q", 0, 2)
@@ -389,9 +414,8 @@ def in_child(act: Callable[[], None]) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-@pytest.mark.usefixtures("wide_window")
 def test_a_forked_child_has_a_sender_of_its_own(
-    listener: Listener, sender: wakeup._Sender
+    listener: Listener, sender: wakeup._Sender, window: Window
 ) -> None:
     sender.send("default", "q", 0, 1)
     sender.send("default", "q", 0, 2)  # the parent's thread waits with this one
@@ -408,9 +432,11 @@ def test_a_forked_child_has_a_sender_of_its_own(
         child.send("default", "child", 0, 4)
         thread = child._thread
         assert thread is not None
-        thread.join(30)
+        window.end()  # here, not in the parent
+        thread.join(60)
 
     status = in_child(act)
+    window.end()
 
     assert status == 0
     sent = {listener.next(), listener.next(), listener.next()}
@@ -425,7 +451,7 @@ def test_threads_announce_side_by_side(
 
     def run(number: int) -> None:
         try:
-            barrier.wait(10)
+            barrier.wait(60)
             for place in range(50):
                 sender.send("default", "q", 0, 100 * number + place)
         finally:
@@ -435,9 +461,9 @@ def test_threads_announce_side_by_side(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     while (last := sender._thread) is not None:
-        last.join(10)
+        last.join(60)
 
     places = [place for _, _, place in listener.all_before_a_marker()]
     assert min(places) == 100

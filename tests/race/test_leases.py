@@ -35,7 +35,7 @@ OVER = timedelta(seconds=-1)
 
 def race(*sides: Callable[[int], Any], rounds: int = ROUNDS) -> list[tuple[Any, ...]]:
     """Run all sides of each round at once; return what each round's sides returned."""
-    barrier = threading.Barrier(len(sides), timeout=30)
+    barrier = threading.Barrier(len(sides), timeout=60)
 
     def run(side: Callable[[int], Any]) -> list[Any]:
         results = []
@@ -167,7 +167,7 @@ def test_b1_renewal_and_give_up_race_and_exactly_one_wins(
         barrier.wait()
         return lease.give_up(duty) == [workers[number]]
 
-    barrier = threading.Barrier(2, timeout=30)
+    barrier = threading.Barrier(2, timeout=60)
     results = race(expire_and_renew, expire_and_give_up)
 
     given_up = sum(is_given_up for _, is_given_up in results)

@@ -131,7 +131,7 @@ def test_failure_081_finishers_reapers_and_pruners_never_deadlock_and_lose_nothi
                 continue
             is_over.set()
             for future in running:
-                future.result(timeout=30)
+                future.result(timeout=60)
 
     assert _ended(finishers) == count
     assert set(states(duty)) <= {"completed", "failed"}

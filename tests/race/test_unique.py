@@ -34,7 +34,7 @@ from relay.engine.finish import Completed, read_finished, send_completed
 from relay.ids import uuid7
 from relay.models import Job
 from tests.engine.rows import add_worker, claim, wait_until
-from tests.worker.harness import ROOT, Database, Workers
+from tests.worker.harness import ROOT, SHORT_LEASE, Database, Workers
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, available_apps=["relay"]),
@@ -198,11 +198,10 @@ def test_j15_keys_change_hands_while_jobs_run_and_none_is_shared_or_lost(
             wait_until(
                 duty,
                 "NOT EXISTS (SELECT FROM relay_job WHERE state <> 'completed')",
-                seconds=30,
             )
         finally:
             stop.set()
-        worker.result(timeout=30)
+        worker.result(timeout=60)
 
     handles = [handle for one in made for handle in one]
     new = [handle.id for handle in handles if not handle.is_duplicate]
@@ -283,7 +282,7 @@ def test_a_worker_killed_at_its_unique_job_neither_loses_nor_leaks_the_key(
     def add() -> JobHandle[Any]:
         return enqueue("tests.worker.tasks.gate", gate, unique=Unique())
 
-    worker = workers.start("-c", "1")
+    worker = workers.start("-c", "1", LEASE=SHORT_LEASE)
     first = add()
     start = database.wait_for_start(first.id)
     os.kill(start.pid, signal.SIGKILL)
@@ -291,7 +290,7 @@ def test_a_worker_killed_at_its_unique_job_neither_loses_nor_leaks_the_key(
     database.wait_for_start(first.id, count=2)
     worker.end()
     after_worker = add()
-    workers.start("-c", "1")
+    workers.start("-c", "1", LEASE=SHORT_LEASE)
     database.wait_for_start(first.id, count=3)
     again = add()
     (tmp_path / "open").touch()

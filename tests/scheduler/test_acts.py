@@ -97,7 +97,7 @@ def test_set_enabled_counts_what_was_committed_while_it_waited() -> None:
             other.execute("UPDATE relay_schedule SET enabled = true")
             thread.start()
             wait_until_blocked(watch)
-        thread.join(30)
+        thread.join(60)
 
     schedule.refresh_from_db()
     assert changed == [[schedule.id]]

@@ -18,6 +18,7 @@ from pytest_django import Settings
 
 from relay.engine import wakeup
 from relay.models import Job, Occurrence, Schedule
+from relay.scheduler import catchup
 from relay.scheduler.duty import ScheduleDuty
 from tests.scheduler.factory import (
     database_now,
@@ -49,7 +50,7 @@ def at_once(schedulers: int, rounds: int = 1) -> None:
             with duty_connection() as connection:
                 duty = ScheduleDuty()
                 for _ in range(rounds):
-                    barrier.wait(timeout=30)
+                    barrier.wait(timeout=60)
                     duty.tick(connection)
         except BaseException as error:
             barrier.abort()
@@ -59,18 +60,19 @@ def at_once(schedulers: int, rounds: int = 1) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=90)
     assert not errors
 
 
 def test_a_new_schedule_is_planned_and_not_run() -> None:
     schedule = make("*/5 * * * *")
+    began = database_now()
 
     tick()
 
     schedule.refresh_from_db()
     assert schedule.next_due_at is not None
-    assert schedule.next_due_at > database_now() - SECOND
+    assert schedule.next_due_at > began
     assert schedule.next_due_at.minute % 5 == 0
     assert fired(schedule) == []
 
@@ -118,7 +120,7 @@ def test_workers_are_woken_after_the_commit() -> None:
     with duty_connection() as listener:
         listener.execute(f"LISTEN {wakeup.CHANNEL}")
         tick()
-        notification = next(listener.notifies(timeout=10))
+        notification = next(listener.notifies(timeout=60))
 
     heard = wakeup.parse(notification.payload)
     assert heard is not None
@@ -185,15 +187,17 @@ def test_a_tick_ends_with_its_budget_and_the_next_one_goes_on_with_the_others() 
 
 
 def test_failure_010_three_hours_down_give_one_run() -> None:
-    schedule = make("* * * * *")
+    # Twice an hour, and not about now: the schedulers tick within one interval.
+    now = database_now()
+    minutes = ",".join(str((now.minute + away) % 60) for away in (20, 40))
+    schedule = make(f"{minutes} * * * *")
     tick()
     set_back(schedule, 3 * HOUR)
 
     at_once(3)
 
     assert len(fired(schedule)) == 1
-    assert sum(missed(schedule)) in (179, 180)
-    assert len(missed(schedule)) == 1
+    assert missed(schedule) == [5]
 
 
 @pytest.mark.parametrize(
@@ -256,7 +260,10 @@ def test_what_is_rolled_back_is_not_logged(caplog: pytest.LogCaptureFixture) -> 
     assert caplog.text.count("schedule fired") == 1
 
 
-def test_failure_011_a_gap_of_seven_seconds_loses_no_run() -> None:
+def test_failure_011_a_gap_of_seven_seconds_loses_no_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    be_slow(monkeypatch, least=7 * SECOND)
     due_at = (database_now() - 7 * SECOND).replace(microsecond=0)
     schedule = make(
         f"{due_at:%S %M %H} * * *", seconds=True, catch_up="none", catch_up_window_ms=0
@@ -268,6 +275,12 @@ def test_failure_011_a_gap_of_seven_seconds_loses_no_run() -> None:
     tick()
 
     assert fired(schedule) == [due_at]
+
+
+def be_slow(monkeypatch: pytest.MonkeyPatch, *, least: timedelta) -> None:
+    """Let what is due stay on time though this machine takes long over the test."""
+    assert least < catchup.ON_TIME_WITH_SECONDS
+    monkeypatch.setattr(catchup, "ON_TIME_WITH_SECONDS", HOUR)
 
 
 def test_failure_041_an_edit_holds_within_one_tick_and_runs_nothing_at_once() -> None:
@@ -295,12 +308,13 @@ def test_failure_041_what_was_disabled_is_not_made_up_for() -> None:
 
     Schedule.objects.update(enabled=False)
     tick(duty)
+    began = database_now()
     Schedule.objects.update(enabled=True)
     tick(duty)
 
     for schedule in schedules:
         schedule.refresh_from_db()
-        assert schedule.next_due_at > database_now() - SECOND
+        assert schedule.next_due_at > began
         assert fired(schedule) == []
         assert missed(schedule) == []
 
@@ -326,7 +340,10 @@ def test_failure_041_a_row_deleted_while_due_harms_nobody() -> None:
     assert len(fired(other)) == 1
 
 
-def test_an_edit_that_keeps_a_due_instant_does_not_lose_it() -> None:
+def test_an_edit_that_keeps_a_due_instant_does_not_lose_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    be_slow(monkeypatch, least=2 * SECOND)
     due_at = database_now().replace(microsecond=0) - 2 * SECOND
     schedule = make(f"{due_at:%S %M %H} * * *", seconds=True)
     tick()

@@ -32,6 +32,7 @@ from tests.scheduler.factory import (
     set_back,
     tick,
 )
+from tests.waiting import WAIT_SECONDS
 
 SECOND = timedelta(seconds=1)
 
@@ -178,7 +179,7 @@ def scheduler(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     finally:
         if process.poll() is None:
             process.kill()
-        process.wait(timeout=30)
+        process.wait(timeout=WAIT_SECONDS)
         process.stdout.close()
 
 
@@ -189,7 +190,7 @@ def wait_until_it_runs(process: subprocess.Popen[str]) -> None:
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     """Look until the condition holds; the process's own pace is the pause."""
-    ends_at = time.monotonic() + 30
+    ends_at = time.monotonic() + WAIT_SECONDS
     while not condition():
         assert time.monotonic() < ends_at
         assert process.poll() is None
@@ -214,7 +215,7 @@ def test_a_signal_ends_the_process_with_0(number: signal.Signals) -> None:
 
         process.send_signal(number)
 
-        assert process.wait(timeout=5) == 0
+        assert process.wait(timeout=WAIT_SECONDS) == 0
 
 
 @pytest.mark.slow
@@ -234,13 +235,13 @@ def test_the_process_outlives_the_end_of_its_connection() -> None:
             wait_for(lambda: len(fired(schedule)) >= before + 2, process)  # noqa: B023 - called at once
 
         process.terminate()
-        assert process.wait(timeout=5) == 0
+        assert process.wait(timeout=WAIT_SECONDS) == 0
 
     check_every_second(schedule)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.django_db(transaction=True)
 def test_two_schedulers_killed_all_the_time_fire_each_second_once() -> None:
     """A minute of a one-second schedule; 20 s at the tests' usual scale."""
@@ -250,7 +251,7 @@ def test_two_schedulers_killed_all_the_time_fire_each_second_once() -> None:
     rng = random.Random(7)
     kills = 0
     began = database_now()
-    while (database_now() - began).total_seconds() < duration_seconds:
+    while (database_now() - began).total_seconds() < duration_seconds or kills < 6:
         with scheduler() as first, scheduler() as second:
             wait_until_it_runs(first)
             wait_until_it_runs(second)
@@ -262,7 +263,6 @@ def test_two_schedulers_killed_all_the_time_fire_each_second_once() -> None:
     tick()
 
     instants = check_every_second(schedule)
-    assert kills >= 6
     assert len(instants) >= duration_seconds - 1
     assert instants[-1] - instants[0] >= timedelta(seconds=duration_seconds - 2)
 

@@ -15,7 +15,8 @@ import pytest
 from relay.standalone.postgres import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-WAIT_SECONDS = 30
+# For a machine at its slowest; a server may have to be made.
+WAIT_SECONDS = 120
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root changes accounts")
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -58,7 +58,7 @@ def run(
         text=True,
         cwd=REPOSITORY,
         env={**inherited, **environment},
-        timeout=60,
+        timeout=180,
     )
     return done.returncode, done.stdout + done.stderr
 

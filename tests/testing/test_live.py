@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.test import override_settings
 
-from relay import JobHandle
+from relay import Backoff, JobHandle, testing
 from relay.exceptions import RelayError
 from relay.models import Job, Worker
-from relay.testing import expire_leases, live_worker, simulate_crash, wait_for
+from relay.testing import expire_leases, live_worker, simulate_crash
 from tests.testing import tasks
+from tests.waiting import WAIT_SECONDS, until
+
+wait_for = partial(testing.wait_for, timeout=WAIT_SECONDS)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -24,7 +29,7 @@ class TestLiveWorker:
                 job = tasks.note.enqueue(1)
                 assert ran == []
             wait_for(job)
-            assert tasks.anote.enqueue("her").result(timeout=10) == 1
+            assert tasks.anote.enqueue("her").result(timeout=WAIT_SECONDS) == 1
 
         assert User.objects.count() == 1
         assert set(Worker.objects.values_list("state", flat=True)) == {"stopped"}
@@ -49,7 +54,7 @@ class TestLiveWorker:
     def test_it_runs_as_many_at_once_as_told(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        both = threading.Barrier(2, timeout=10)
+        both = threading.Barrier(2, timeout=WAIT_SECONDS)
         monkeypatch.setattr(tasks.note, "function", lambda value: both.wait() >= 0)
 
         with live_worker(concurrency=2):
@@ -65,12 +70,12 @@ class TestLiveWorker:
 
         def begin(begun: threading.Event) -> JobHandle[object]:
             job = tasks.note.enqueue(1)
-            begun.wait(10)
+            begun.wait(WAIT_SECONDS)
             return job
 
         def stay(value: object) -> None:
             begun.set()
-            end.wait(10)
+            end.wait(WAIT_SECONDS)
 
         monkeypatch.setattr(tasks.note, "function", stay)
 
@@ -83,7 +88,7 @@ class TestLiveWorker:
         wait_for(job)
         for thread in threading.enumerate():
             if thread.name == "relay live_worker":
-                thread.join(10)
+                thread.join(WAIT_SECONDS)
 
     def test_an_error_of_its_own_comes_out(
         self, monkeypatch: pytest.MonkeyPatch
@@ -97,15 +102,19 @@ class TestLiveWorker:
         monkeypatch.setattr("relay.testing.live.send_claim", fail)
 
         with pytest.raises(RuntimeError, match="no claim"), live_worker():
-            failed.wait(10)
+            failed.wait(WAIT_SECONDS)
 
+    @override_settings(
+        RELAY={"BACKOFF": Backoff(base=timedelta(hours=1), jitter=False)}
+    )
     def test_waiting_in_vain_says_what_the_job_is(self) -> None:
         with live_worker():
             job = tasks.broken.enqueue("bad")
+            until(lambda: job.state == "retrying")
             with pytest.raises(
                 AssertionError, match=r"retrying, after 1 attempts, .*b"
             ):
-                wait_for(job, timeout=1)
+                wait_for(job, timeout=0.1)
         Job.objects.all().delete()
         with pytest.raises(AssertionError, match="it is gone"):
             wait_for(job, timeout=0)

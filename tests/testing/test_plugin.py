@@ -83,7 +83,7 @@ def test_the_fixture_and_the_marker_work_and_touch_no_other_test(
         },
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
         check=False,
     )
 

@@ -19,12 +19,16 @@ from psycopg.rows import TupleRow
 
 from tests.chaos import proc
 from tests.engine import rows
-from tests.waiting import until
+from tests.waiting import WAIT_SECONDS, until
 from tests.worker.effects import Effect, read
 
-__all__ = ["Database", "Worker", "Workers", "until"]
+__all__ = ["LONG_LEASE", "SHORT_LEASE", "Database", "Worker", "Workers", "until"]
 
 ROOT = Path(__file__).parent.parent.parent
+# In seconds. A lease that no busy machine lets run out by accident; and one that a
+# test can wait for.
+LONG_LEASE = 30
+SHORT_LEASE = 4
 
 
 class Database:
@@ -81,7 +85,9 @@ class Database:
     def states(self) -> dict[str, int]:
         return rows.states(self.session)
 
-    def wait_for(self, job_id: UUID, *states: str, seconds: float = 15) -> None:
+    def wait_for(
+        self, job_id: UUID, *states: str, seconds: float = WAIT_SECONDS
+    ) -> None:
         wanted = states or ("completed",)
         until(
             lambda: self.job(job_id)["state"] in wanted,
@@ -89,7 +95,7 @@ class Database:
             what=f"job in {wanted}",
         )
 
-    def wait_for_all(self, count: int, *, seconds: float = 15) -> None:
+    def wait_for_all(self, count: int, *, seconds: float = WAIT_SECONDS) -> None:
         until(
             lambda: self.states().get("completed", 0) >= count,
             seconds=seconds,
@@ -117,7 +123,7 @@ class Database:
         ]
 
     def wait_for_start(
-        self, job_id: UUID, *, count: int = 1, seconds: float = 15
+        self, job_id: UUID, *, count: int = 1, seconds: float = WAIT_SECONDS
     ) -> Effect:
         """Wait for the job's count-th start; return it."""
         until(
@@ -172,20 +178,19 @@ class Worker:
     def wait_until_ready(self, processes: int = 1) -> None:
         until(
             lambda: self.process.poll() is None and len(self.child_pids()) == processes,
-            seconds=20,
             what=f"{self.name} has {processes} children\n{self.text()}",
         )
 
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
-    def wait(self, seconds: float = 20) -> int:
+    def wait(self, seconds: float = WAIT_SECONDS) -> int:
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} goes on\n{self.text()}") from None
 
-    def stop(self, seconds: float = 20) -> int:
+    def stop(self, seconds: float = WAIT_SECONDS) -> int:
         self.send(signal.SIGTERM)
         return self.wait(seconds)
 
@@ -223,7 +228,12 @@ class Workers:
             **self.base_environment(),
             "DATABASE_URL": self.database.dsn,
             "WORKER_TESTS_RELAY": json.dumps(
-                {"LEASE": 2, "POLL_INTERVAL": 0.2, "BACKOFF": (0.2, 1), **relay}
+                {
+                    "LEASE": LONG_LEASE,
+                    "POLL_INTERVAL": 0.2,
+                    "BACKOFF": (0.2, 1),
+                    **relay,
+                }
             ),
             "WORKER_TESTS_EFFECTS": str(self.database.effects_file),
             **more,

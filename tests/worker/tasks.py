@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
+import ctypes
 import os
 import signal
 import subprocess
@@ -58,12 +58,8 @@ def gate(path: str) -> None:
 def hold_interpreter(seconds: float) -> float:
     """Stay in one C call that never gives the interpreter's lock away."""
     note("start")
-    sample = 20_000_000
     begun_at = time.monotonic()
-    sum(itertools.repeat(1, sample))
-    rate = sample / (time.monotonic() - begun_at)
-    begun_at = time.monotonic()
-    sum(itertools.repeat(1, int(rate * seconds)))
+    ctypes.PyDLL(None).poll(None, 0, round(seconds * 1000))
     took = time.monotonic() - begun_at
     note("end", took)
     return took
@@ -261,9 +257,11 @@ async def cancel_the_others() -> None:
 
 
 @task
-async def block_the_loop(seconds: float) -> None:
+async def block_the_loop(path: str) -> None:
+    """Give no other coroutine a turn until the test makes the file."""
     note("start")
-    time.sleep(seconds)
+    while not Path(path).exists():
+        time.sleep(0.005)
 
 
 @task

@@ -118,9 +118,10 @@ def test_reload_runs_the_code_as_it_is_now(
     )
     assert result_of_edited(database) == 1
 
-    write(project, 2)
+    # Of another length: what Python compiled within the same second still counts.
+    write(project, 22)
     until(lambda: "code changed" in worker.text())
-    assert result_of_edited(database) == 2
+    assert result_of_edited(database) == 22
 
     tree = worker.tree()
     assert worker.stop() == 0
@@ -129,7 +130,7 @@ def test_reload_runs_the_code_as_it_is_now(
 
 def result_of_edited(database: Database) -> int:
     (job,) = rows.add_jobs(database.session, task="edited")
-    database.wait_for(job, seconds=20)
+    database.wait_for(job)
     result: int = database.job(job)["result"]
     return result
 
@@ -149,7 +150,7 @@ def test_failure_028_every_child_has_sessions_of_its_own(
     )
     jobs = database.enqueue("use_orm", count=scaled(1_000, least=100))
 
-    database.wait_for_all(len(jobs), seconds=60)
+    database.wait_for_all(len(jobs))
 
     sessions: dict[int, set[object]] = {}
     for effect in database.effects():
@@ -178,7 +179,7 @@ def test_failure_002_sessions_dropped_while_idle_cost_no_job(
     )
     jobs = database.enqueue("use_orm", count=3)
     for job in jobs:
-        database.wait_for(job, seconds=10)
+        database.wait_for(job)
 
     assert worker.child_pids() == before
     assert [database.job(job)["attempt"] for job in jobs] == [1, 1, 1]
@@ -198,7 +199,6 @@ def test_failure_051_failing_jobs_leave_nothing_behind_in_memory(
             lambda: database.ask(
                 "SELECT count(*) = 0 FROM relay_job WHERE state <> 'failed'"
             ),
-            seconds=60,
         )
 
     fail_all()
@@ -257,7 +257,7 @@ def pooler(database: Database, tmp_path: Path) -> Iterator[str]:
         yield f"postgresql://relay@/{server['dbname']}?host={folder}&port=6432"
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(10)
+        process.wait(60)
         log.close()
         shutil.rmtree(folder)
 
@@ -279,7 +279,7 @@ def test_failure_027_a_pooler_in_transaction_mode_drains_a_thousand_jobs(
 
     database.enqueue("silent", count=700)
     database.enqueue("use_orm", count=300)
-    database.wait_for_all(1_000, seconds=60)
+    database.wait_for_all(1_000)
 
     for worker in started:
         assert "prepared statement" not in worker.text()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.chaos import proc
-from tests.worker.harness import Database, Workers, until
+from tests.worker.harness import SHORT_LEASE, Database, Workers, until
 
 pytestmark = pytest.mark.slow
 
@@ -18,18 +17,16 @@ pytestmark = pytest.mark.slow
 def test_failure_062_killed_child_is_replaced_and_its_job_recovered_at_once(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
-    worker = workers.start("-c", "1", processes=4, LEASE=30)
+    worker = workers.start("-c", "1", processes=4, LEASE=300)
     jobs = database.enqueue("gate", str(tmp_path / "open"), count=4)
     starts = [database.wait_for_start(job) for job in jobs]
     others = {start.pid for start in starts[1:]}
 
     os.kill(starts[0].pid, signal.SIGKILL)
-    struck_at = time.monotonic()
-    again = database.wait_for_start(jobs[0], count=2)
+    again = database.wait_for_start(jobs[0], count=2)  # no lease is waited for
     (tmp_path / "open").touch()
     database.wait_for_all(4)
 
-    assert again.at - struck_at < 5  # no lease was waited for
     assert again.pid not in {start.pid for start in starts}
     assert others <= set(worker.child_pids())
     assert [len(database.effects_of(job, "start")) for job in jobs] == [2, 1, 1, 1]
@@ -40,7 +37,7 @@ def test_failure_062_killed_child_is_replaced_and_its_job_recovered_at_once(
 def test_failure_090_a_lost_worker_costs_no_retry_even_where_there_is_none(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
-    worker = workers.start("-c", "1")
+    worker = workers.start("-c", "1", LEASE=SHORT_LEASE)
     job = database.enqueue_one("gate", str(tmp_path / "open"), max_retries=0)
     start = database.wait_for_start(job)
 
@@ -48,7 +45,7 @@ def test_failure_090_a_lost_worker_costs_no_retry_even_where_there_is_none(
     database.wait_for_start(job, count=2)
     worker.process.kill()
     worker.wait()
-    workers.start("-c", "1")
+    workers.start("-c", "1", LEASE=SHORT_LEASE)
     database.wait_for_start(job, count=3)
     (tmp_path / "open").touch()
     database.wait_for(job)
@@ -64,7 +61,7 @@ def test_failure_003_poison_job_starts_three_times_and_stops_nobody_else(
     poison = database.enqueue_one("die", max_retries=2)
     good = database.enqueue("quick", count=20)
 
-    database.wait_for(poison, "failed", seconds=30)
+    database.wait_for(poison, "failed")
     database.wait_for_all(len(good))
 
     starts = database.effects_of(poison, "start")
@@ -83,7 +80,7 @@ def test_a_job_with_a_crash_on_record_runs_alone(
     crashed = database.enqueue_one("nap", 0.5, crashes=1)
     others = database.enqueue("nap", 0.1, count=8)
 
-    database.wait_for(crashed, seconds=20)
+    database.wait_for(crashed)
     database.wait_for_all(9)
 
     (start,) = database.effects_of(crashed, "start")
@@ -97,7 +94,7 @@ def test_a_job_with_a_crash_on_record_runs_alone(
 def test_a_killed_keeper_is_replaced_and_costs_nothing(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
-    worker = workers.start("-c", "2", LEASE=2)
+    worker = workers.start("-c", "2", LEASE=12)
     job = database.enqueue_one("gate", str(tmp_path / "open"))
     start = database.wait_for_start(job)
     keeper = worker.keeper_pid()
@@ -120,13 +117,13 @@ def test_a_killed_keeper_is_replaced_and_costs_nothing(
 def test_a_keeper_that_stands_still_costs_its_children_before_the_lease_ends(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
-    worker = workers.start("-c", "1", LEASE=2)
+    worker = workers.start("-c", "1", LEASE=3 * SHORT_LEASE)
     job = database.enqueue_one("gate", str(tmp_path / "open"))
     start = database.wait_for_start(job)
     keeper = worker.keeper_pid()
 
     os.kill(keeper, signal.SIGSTOP)
-    until(lambda: start.pid not in {each.pid for each in worker.tree()}, seconds=2)
+    until(lambda: start.pid not in {each.pid for each in worker.tree()})
     left = database.ask(
         "SELECT lease_expires_at - clock_timestamp() > interval '0' "
         "FROM relay_worker WHERE pid = %s",
@@ -146,16 +143,16 @@ def test_a_keeper_that_stands_still_costs_its_children_before_the_lease_ends(
 def test_a_killed_parent_takes_all_its_processes_along(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
-    worker = workers.start("-c", "1", processes=2)
+    worker = workers.start("-c", "1", processes=2, LEASE=SHORT_LEASE)
     job = database.enqueue_one("beat", 1000, 0.05)
     database.wait_for_start(job)
     tree = worker.tree()
 
     worker.process.kill()
     worker.wait()
-    until(lambda: not any(proc.is_same(each) for each in tree), seconds=2)
+    until(lambda: not any(proc.is_same(each) for each in tree))
     lines = len(database.effects())
-    workers.start("-c", "1", LEASE=2)
+    workers.start("-c", "1", LEASE=SHORT_LEASE)
     database.wait_for_start(job, count=2)
 
     assert len(tree) == 3

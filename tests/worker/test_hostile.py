@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.worker.harness import Database, Workers, until
@@ -49,22 +51,24 @@ def test_a_job_whose_task_another_cancels_is_not_lost(
     for job in jobs:
         database.wait_for(job)
 
-    assert worker.stop(5) == 0
+    assert worker.stop() == 0
 
 
 def test_a_blocked_event_loop_does_not_stop_the_threads(
-    database: Database, workers: Workers
+    database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     workers.start("-c", "10")
 
-    blocking = database.enqueue_one("block_the_loop", 8)
+    blocking = database.enqueue_one("block_the_loop", str(tmp_path / "open"))
     database.wait_for_start(blocking)
     database.enqueue("anap", 0, count=3)
     plain = database.enqueue("quick", count=40)
     for job in plain:
-        database.wait_for(job, seconds=5)
+        database.wait_for(job)
 
     assert database.job(blocking)["state"] == "running"
+    (tmp_path / "open").touch()
+    database.wait_for(blocking)
 
 
 def test_a_transaction_left_open_in_another_thread_ends_with_its_call(
@@ -83,7 +87,6 @@ def test_a_transaction_left_open_in_another_thread_ends_with_its_call(
                 "AND state LIKE 'idle in transaction%' AND pid <> pg_backend_pid()"
             )
         ),
-        seconds=5,
         what="no transaction left open",
     )
 

@@ -30,11 +30,11 @@ def test_every_way_a_job_can_end_is_in_its_row(
         database.session, task="testproject.tasks.add", max_retries=0
     )
 
-    assert added.result(timeout=10) == 3
-    assert awaited.result(timeout=10) == 7
+    assert added.result(timeout=60) == 3
+    assert awaited.result(timeout=60) == 7
     with pytest.raises(TaskFailed, match="ValueError: no good"):
-        failed.result(timeout=10)
-    assert afailed.wait(timeout=10) == JobState.FAILED
+        failed.result(timeout=60)
+    assert afailed.wait(timeout=60) == JobState.FAILED
     database.wait_for(mistaken, "failed")
     until(lambda: unknown.state == JobState.RETRYING)
 
@@ -55,7 +55,7 @@ def test_failures_009_085_what_postgresql_refuses_is_stored_with_visible_escapes
         for what in ("return NUL", "return surrogate", "raise NUL", "raise surrogate")
     ]
 
-    states = [handle.wait(timeout=10) for handle in handles]
+    states = [handle.wait(timeout=60) for handle in handles]
 
     assert states == ["completed", "completed", "failed", "failed"]
     for handle in handles[2:]:
@@ -73,8 +73,8 @@ def test_a_handler_steers_with_retry_and_skip_retry(
     later = orders.enqueue("retry after 0.5 s")
     never = orders.using(max_retries=5).enqueue("skip retry")
 
-    assert never.wait(timeout=10) == JobState.FAILED
-    assert later.wait(timeout=10) == JobState.COMPLETED
+    assert never.wait(timeout=60) == JobState.FAILED
+    assert later.wait(timeout=60) == JobState.COMPLETED
 
     assert database.job(never.id)["attempt"] == 1
     first, second = database.effects_of(later.id, "start")
@@ -88,7 +88,7 @@ def test_a_scheduled_job_starts_when_it_is_due_and_not_before(
     workers.start("-c", "2")
     handle = tasks.add.using(run_in=timedelta(seconds=1)).enqueue(1, 2)
 
-    assert handle.result(timeout=10) == 3
+    assert handle.result(timeout=60) == 3
 
     row = database.job(handle.id)
     assert row["started_at"] >= row["run_at"]
@@ -102,8 +102,8 @@ def test_124_ten_snoozes_charge_nothing_and_endless_ones_end(
     patient = database.enqueue_one("snooze", 10, max_retries=3)
     endless = database.enqueue_one("snooze", 1_000, max_retries=3)
 
-    database.wait_for(patient, seconds=30)
-    database.wait_for(endless, "failed", seconds=30)
+    database.wait_for(patient)
+    database.wait_for(endless, "failed")
 
     row = database.job(patient)
     assert (row["attempt"], row["failures"], row["crashes"]) == (11, 0, 0)

@@ -11,7 +11,7 @@ import pytest
 
 from relay.ids import uuid7
 from tests.engine import rows
-from tests.worker.harness import Database, Workers, until
+from tests.worker.harness import SHORT_LEASE, Database, Workers, until
 
 pytestmark = pytest.mark.slow
 
@@ -19,15 +19,15 @@ pytestmark = pytest.mark.slow
 def test_failure_001_a_job_longer_than_three_leases_runs_once(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
-    workers.start("-c", "2", LEASE=1)
-    job = database.enqueue_one("nap", 3.5)
+    workers.start("-c", "2", LEASE=SHORT_LEASE)
+    job = database.enqueue_one("nap", 3.5 * SHORT_LEASE)
     start = database.wait_for_start(job)
-    workers.start("-c", "2", LEASE=1)
+    workers.start("-c", "2", LEASE=SHORT_LEASE)
     expiry = "SELECT lease_expires_at FROM relay_worker WHERE pid = %s"
     seen = [database.ask(expiry, start.pid)]
 
     while database.job(job)["state"] != "completed":
-        until(lambda: database.ask(expiry, start.pid) > seen[-1], seconds=2)
+        until(lambda: database.ask(expiry, start.pid) > seen[-1])
         seen.append(database.ask(expiry, start.pid))
 
     assert len(seen) > 3
@@ -38,16 +38,16 @@ def test_failure_001_a_job_longer_than_three_leases_runs_once(
 def test_a_job_that_holds_the_interpreter_for_two_leases_runs_once(
     database: Database, workers: Workers
 ) -> None:
-    workers.start("-c", "2", LEASE=1)
-    job = database.enqueue_one("hold_interpreter", 6.0)
+    workers.start("-c", "2", LEASE=SHORT_LEASE)
+    job = database.enqueue_one("hold_interpreter", 2.2 * SHORT_LEASE)
     database.wait_for_start(job)
-    workers.start("-c", "2", LEASE=1)
+    workers.start("-c", "2", LEASE=SHORT_LEASE)
 
-    database.wait_for(job, seconds=30)
+    database.wait_for(job)
 
     (end,) = database.effects_of(job, "end")
     assert isinstance(end.said, float)
-    assert end.said > 2
+    assert end.said > 2 * SHORT_LEASE
     assert len(database.effects_of(job, "start")) == 1
     assert database.job(job)["attempt"] == 1
 
@@ -55,10 +55,10 @@ def test_a_job_that_holds_the_interpreter_for_two_leases_runs_once(
 def test_a_worker_stopped_past_its_lease_loses_its_job_and_its_late_finish(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
-    stopped = workers.start("-c", "1", LEASE=1)
+    stopped = workers.start("-c", "1", LEASE=SHORT_LEASE)
     job = database.enqueue_one("gate", str(tmp_path / "open"))
     start = database.wait_for_start(job)
-    workers.start("-c", "1", LEASE=1)
+    workers.start("-c", "1", LEASE=SHORT_LEASE)
     keeper = stopped.keeper_pid()
 
     for pid in (stopped.pid, keeper, start.pid):
@@ -83,7 +83,7 @@ def test_a_worker_stopped_past_its_lease_loses_its_job_and_its_late_finish(
 def test_a_worker_whose_row_is_deleted_replaces_its_child(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
-    worker = workers.start("-c", "1", LEASE=1)
+    worker = workers.start("-c", "1", LEASE=SHORT_LEASE)
     job = database.enqueue_one("gate", str(tmp_path / "open"))
     start = database.wait_for_start(job)
 
@@ -104,7 +104,7 @@ def test_failure_007_a_finish_that_failed_is_repeated_on_a_new_connection(
     jobs = database.enqueue("cut_off_worker", count=3)
 
     for job in jobs:
-        database.wait_for(job, seconds=10)
+        database.wait_for(job)
 
     assert [len(database.effects_of(job, "start")) for job in jobs] == [1, 1, 1]
     database.assert_nothing_charged()
@@ -114,15 +114,15 @@ def test_failure_007_a_finish_that_failed_is_repeated_on_a_new_connection(
 def test_failure_023_jobs_of_a_worker_without_a_row_come_back(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
-    dead = workers.start("-c", "1", LEASE=1)
+    dead = workers.start("-c", "1", LEASE=SHORT_LEASE)
     job = database.enqueue_one("gate", str(tmp_path / "open"))
     database.wait_for_start(job)
     dead.process.kill()
     dead.wait()
 
     database.session.execute("DELETE FROM relay_worker")
-    workers.start("-c", "1", LEASE=1)
-    database.wait_for_start(job, count=2, seconds=10)
+    workers.start("-c", "1", LEASE=SHORT_LEASE)
+    database.wait_for_start(job, count=2)
     (tmp_path / "open").touch()
     database.wait_for(job)
 
@@ -132,7 +132,7 @@ def test_failure_023_jobs_of_a_worker_without_a_row_come_back(
 def test_a_claim_whose_answer_was_lost_is_released_uncharged(
     database: Database, workers: Workers
 ) -> None:
-    worker = workers.start("-c", "1", LEASE=1)
+    worker = workers.start("-c", "1", LEASE=SHORT_LEASE)
     worker_id = database.ask("SELECT id FROM relay_worker WHERE state = 'running'")
 
     (job,) = rows.hold(
@@ -165,7 +165,7 @@ def test_failure_115_a_stopped_reaper_does_not_stop_the_others(
         sweeping.execute(
             "SELECT id FROM relay_job WHERE id = %s FOR UPDATE", (jobs[0],)
         )
-        workers.start("-c", "2", LEASE=1)
+        workers.start("-c", "2", LEASE=SHORT_LEASE)
         for job in jobs[1:]:
             database.wait_for(job)
         assert database.job(jobs[0])["state"] == "running"
@@ -175,10 +175,10 @@ def test_failure_115_a_stopped_reaper_does_not_stop_the_others(
 def test_failure_074_workers_with_different_leases_keep_their_jobs(
     database: Database, workers: Workers
 ) -> None:
-    for lease in (1, 60, 1):
+    for lease in (SHORT_LEASE, 60, SHORT_LEASE):
         workers.start("-c", "4", LEASE=lease)
 
-    jobs = database.enqueue("nap", 2.5, count=8)
+    jobs = database.enqueue("nap", 1.8 * SHORT_LEASE, count=8)
     database.wait_for_all(len(jobs))
 
     assert [len(database.effects_of(job, "start")) for job in jobs] == [1] * len(jobs)
@@ -195,6 +195,7 @@ def test_failure_076_a_worker_whose_clock_is_wrong_starts_and_steals_nothing(
     workers.start(
         "-c",
         "4",
+        LEASE=SHORT_LEASE,
         environment={
             "LD_PRELOAD": str(library),
             "FAKETIME": f"{skew_seconds:+d}s",
@@ -203,13 +204,13 @@ def test_failure_076_a_worker_whose_clock_is_wrong_starts_and_steals_nothing(
     )
     clock = database.enqueue_one("clock")
     database.wait_for(clock)
-    workers.start("-c", "4")
+    workers.start("-c", "4", LEASE=SHORT_LEASE)
     due_at = database.ask("SELECT now() + interval '5 minutes'")
     later = database.enqueue_one("quick", state="scheduled", run_at=due_at)
 
     # A coroutine: under the library time.sleep() fails.
-    long = database.enqueue("anap", 5, count=8)
-    database.wait_for_all(len(long) + 1, seconds=30)
+    long = database.enqueue("anap", 2 * SHORT_LEASE, count=8)
+    database.wait_for_all(len(long) + 1)
 
     assert abs(database.job(clock)["result"] - time.time() - skew_seconds) < 60
     assert database.job(later)["state"] == "scheduled"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -25,6 +26,7 @@ from relay.worker.loop import Loop, LoopOptions
 from relay.worker.pool import Ended
 from relay.worker.shared import SharedState, SlotTable
 from tests.engine import rows
+from tests.waiting import WAIT_SECONDS
 
 CAPACITY = 16
 
@@ -49,11 +51,10 @@ class Child:
         self.submitted += jobs
 
     def step_until(self, condition: Callable[[], Any]) -> None:
-        for _ in range(500):
-            if condition():
-                return
+        ends_at = time.monotonic() + WAIT_SECONDS
+        while not condition():
+            assert time.monotonic() < ends_at, "did not come true"
             self.loop._step()
-        raise AssertionError("did not come true in 500 steps")
 
     def claim(self, count: int) -> list[ClaimedJob]:
         self.step_until(lambda: len(self.submitted) >= count)

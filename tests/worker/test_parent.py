@@ -27,7 +27,7 @@ class Watch:
         self.sleepers: list[subprocess.Popen[bytes]] = []
 
     def add_child(self, index: int, *, started_at: float) -> subprocess.Popen[bytes]:
-        sleeper = subprocess.Popen(["sleep", "60"])
+        sleeper = subprocess.Popen(["sleep", "600"])
         self.sleepers.append(sleeper)
         worker_id = uuid7()
         self.parent._shared.tables[index].reset(worker_id)
@@ -37,10 +37,13 @@ class Watch:
         return sleeper
 
     def is_killed(self, sleeper: subprocess.Popen[bytes]) -> bool:
-        try:
-            return sleeper.wait(0.2) == -9
-        except subprocess.TimeoutExpired:
-            return False
+        processes = [place.process for place in self.parent._places]
+        if any(
+            each is not None and each.pid == sleeper.pid and each.killed_for
+            for each in processes
+        ):
+            return sleeper.wait(60) == -9
+        return sleeper.poll() is not None
 
     def close(self) -> None:
         for sleeper in self.sleepers:
@@ -105,12 +108,17 @@ def test_a_still_child_that_runs_a_job_is_left_alone(watch: Watch) -> None:
     ids=["in time", "too late", "not registered"],
 )
 def test_children_are_killed_five_seconds_before_their_leases_end(
-    watch: Watch, left: float, is_registered: bool, is_killed: bool
+    watch: Watch,
+    monkeypatch: pytest.MonkeyPatch,
+    left: float,
+    is_registered: bool,
+    is_killed: bool,
 ) -> None:
-    child = watch.add_child(0, started_at=time.monotonic())
+    monkeypatch.setattr(parent_module, "time", SimpleNamespace(monotonic=lambda: 500.0))
+    child = watch.add_child(0, started_at=500.0)
     if is_registered:
         watch.parent._shared.tables[0].mark_registered()
-    watch.parent._shared.lease_safe_until = time.monotonic() + left
+    watch.parent._shared.lease_safe_until = 500.0 + left
 
     watch.parent._fence()
 
@@ -130,7 +138,7 @@ def test_a_fork_that_fails_is_tried_again_later(
     assert all(place.start_at > time.monotonic() for place in places)
     assert "no process could be started" in caplog.text
 
-    sleeper = subprocess.Popen(["sleep", "60"])
+    sleeper = subprocess.Popen(["sleep", "600"])
     watch.sleepers.append(sleeper)
     monkeypatch.setattr(parent_module, "fork", lambda run: sleeper.pid)
     for place in places:

@@ -96,10 +96,9 @@ def test_no_sink_shows_a_canary_after_success_failure_and_crash(
     worker = start(workers)
     until(
         lambda: all(str(handle.state) in ("completed", "failed") for handle in handles),
-        seconds=30,
     )
     handles.append(handles[0].replay())
-    until(lambda: str(handles[-1].state) == "completed", seconds=15)
+    until(lambda: str(handles[-1].state) == "completed")
     assert worker.stop() == 0
 
     assert handles[0].result(timeout=0) == handles[-1].result(timeout=0) == CANARY
@@ -126,7 +125,7 @@ def test_a_worker_without_the_key_hands_back_and_one_with_it_finishes(
     handle = tasks.keep.enqueue(CANARY)
 
     poor = start(workers, ENCRYPTION_KEYS={"two": KEYS["two"]})
-    until(lambda: str(handle.state) == "retrying", seconds=15)
+    until(lambda: str(handle.state) == "retrying")
     assert poor.stop() == 0
     job = Job.objects.get(pk=handle.id)
     assert (job.error_class, job.failures, job.crashes) == ("MissingKey", 0, 0)

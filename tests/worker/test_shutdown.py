@@ -45,17 +45,13 @@ def test_a_drain_finishes_what_runs_and_releases_what_has_not_started(
 def test_what_outlives_the_grace_is_killed_and_released_uncharged(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
-    worker = workers.start("-c", "2", "--grace", "0.5", LEASE=30)
+    worker = workers.start("-c", "2", "--grace", "0.5")
     jobs = database.enqueue("gate", str(tmp_path / "never"), count=2)
     for job in jobs:
         database.wait_for_start(job)
 
-    asked_at = time.monotonic()
-    code = worker.stop()
-    took = time.monotonic() - asked_at
+    assert worker.stop() == 0  # though the handlers would never end
 
-    assert code == 0
-    assert took < 0.5 + 5
     for job in jobs:
         row = database.job(job)
         assert row["state"] == "queued"
@@ -67,7 +63,7 @@ def test_what_outlives_the_grace_is_killed_and_released_uncharged(
 def test_a_second_signal_hands_back_at_once(
     database: Database, workers: Workers, tmp_path: Path, second: signal.Signals
 ) -> None:
-    worker = workers.start("-c", "1", "--grace", "60")
+    worker = workers.start("-c", "1", "--grace", "600")
     job = database.enqueue_one("gate", str(tmp_path / "never"))
     database.wait_for_start(job)
 
@@ -75,7 +71,7 @@ def test_a_second_signal_hands_back_at_once(
     until(lambda: "draining" in worker.text())
     worker.send(second)
 
-    assert worker.wait(5) == 0
+    assert worker.wait() == 0
     row = database.job(job)
     assert row["state"] == "queued"
     assert (row["failures"], row["crashes"], row["losses"]) == (0, 0, 0)
@@ -202,19 +198,17 @@ def test_failure_121_process_1_drains_and_reaps_what_it_adopts(
 ) -> None:
     worker = workers.start("-c", "1", prefix=process_1(), is_awaited=False)
     orphans = database.enqueue_one("leave_orphans", 10)
-    database.wait_for(orphans, seconds=30)
+    database.wait_for(orphans)
     job = database.enqueue_one("gate", str(tmp_path / "open"))
     database.wait_for_start(job)
     (first,) = proc.children_of(worker.pid, proc.scan())
 
-    until(lambda: not zombies_of(first.pid), seconds=5, what="no zombies")
-    asked_at = time.monotonic()
+    until(lambda: not zombies_of(first.pid), what="no zombies")
     os.kill(first.pid, signal.SIGTERM)
     until(lambda: "draining" in worker.text())
     (tmp_path / "open").touch()
 
-    assert worker.wait(10) == 0
-    assert time.monotonic() - asked_at < 10
+    assert worker.wait() == 0
     assert database.job(job)["state"] == "completed"
 
 
