@@ -40,12 +40,23 @@ class Process:
     def is_running(self) -> bool:
         return self.popen.poll() is None
 
+    def freeze(self) -> None:
+        """Stop the whole group where it stands, until it goes on or is killed."""
+        self._send(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let the frozen group go on as if nothing had been."""
+        self._send(signal.SIGCONT)
+
     def kill(self) -> None:
         """Kill the whole group at once, as a lost machine does, and collect it."""
         self.was_killed = True
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.popen.pid, signal.SIGKILL)
+        self._send(signal.SIGKILL)
         self.popen.wait()
+
+    def _send(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, number)
 
 
 class Processes:

@@ -288,9 +288,14 @@ def _strike(watch: Watch, workers: dict[str, Process], terminal: Terminal) -> No
     process = workers.get(row.rpartition("-")[0])
     if process is None:
         return
+    # It may have finished all that it held since the last look, on a busy machine.
+    process.freeze()
+    watch.look()
+    if not watch.held_by(worker_id):
+        process.go_on()
+        return
     at = clock()
     process.kill()
-    # It may have claimed and finished some since the last look.
     watch.look()
     jobs = watch.held_by(worker_id)
     watch.strike = Strike(
