@@ -18,12 +18,14 @@ export PIP_ROOT_USER_ACTION := ignore
 unexport PYTHONHOME PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format types imports chaos-smoke bench clean
+.PHONY: help install demo test check lint format types imports chaos-smoke bench clean
 
 help: ## list the targets
 	@echo 'make TARGET [ARGS="..."] [PYTHON=python3.12] [VENV=.venv]'
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1@\2/p' $(firstword $(MAKEFILE_LIST)) | \
 	    while IFS=@ read -r name text; do printf '%-15s %s\n' "  $$name" "$$text"; done
+
+install: $(DEVELOP) ## install all that the other targets need
 
 demo: $(RUN) ## see relay work: real jobs, a retry, a killed worker (ARGS=--once ends by itself)
 	$(BIN)/python -m relay.standalone.demo $(ARGS)
