@@ -1,4 +1,4 @@
-"""What a type checker must accept; tests/typing/test_typing.py runs mypy on it."""
+"""What type checkers must accept; tests/typing/test_typing.py runs two on it."""
 
 from __future__ import annotations
 

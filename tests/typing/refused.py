@@ -1,4 +1,4 @@
-"""What a type checker must refuse: each line marked E, with its error codes."""
+"""What type checkers must refuse: each line marked E, with mypy's error codes."""
 
 from __future__ import annotations
 
