@@ -84,7 +84,7 @@ def awaited(session: EngineConnection) -> Iterator[str]:
     """Give the payloads of relay_awaited as they come."""
     session.execute(f"LISTEN {AWAITED_CHANNEL}".encode())
     while True:
-        for heard in session.notifies(timeout=5, stop_after=1):
+        for heard in session.notifies(timeout=60, stop_after=1):
             yield heard.payload
 
 
@@ -104,7 +104,7 @@ def test_many_ids_are_told_in_payloads_that_notify_can_take(
 
     notify_awaited(session, ids)
 
-    heard = session.notifies(timeout=5, stop_after=5)
+    heard = session.notifies(timeout=60, stop_after=5)
     assert [each for note in heard for each in parse_ids(note.payload)] == ids
 
 
@@ -119,7 +119,7 @@ def test_a_caller_learns_of_an_end_without_looking(
         assert parse_ids(next(payloads)) == [handle.id]
         complete(worker, handle)
         notify_ended(worker, [handle.id])
-        thread.join(30)
+        thread.join(60)
 
     assert results == [3]
 
@@ -159,7 +159,7 @@ def test_workers_are_told_again_while_somebody_waits(
 
     with connect("default", role="duty", name="tests") as worker:
         complete(worker, handle)
-    thread.join(30)
+    thread.join(60)
     assert results == [3]
 
 
@@ -172,7 +172,7 @@ def test_an_end_that_nobody_tells_of_is_found_by_looking(
     until(lambda: count_sessions(session) == 1)
 
     complete(session, handle)
-    thread.join(30)
+    thread.join(60)
 
     assert results == [3]
 
@@ -185,7 +185,7 @@ def test_a_row_that_is_deleted_meanwhile_ends_the_wait(
     until(lambda: count_sessions(session) == 1)
 
     Job.objects.filter(pk=handle.id).delete()
-    thread.join(30)
+    thread.join(60)
 
     assert [type(each) for each in results] == [JobNotFound]
 
@@ -201,7 +201,7 @@ def test_without_listen_a_wait_looks_and_tells_nobody(
         until(lambda: count_sessions(session) == 1)
 
         complete(session, handle)
-        thread.join(30)
+        thread.join(60)
 
     assert results == [3]
     assert list(session.notifies(timeout=0)) == []
@@ -234,7 +234,7 @@ def test_the_connection_is_closed_when_nobody_waits(
         thread = wait_in_thread(handle, results)
         until(lambda: count_sessions(session) == 1)
         complete(session, handle)
-        thread.join(30)
+        thread.join(60)
 
         until(lambda: count_sessions(session) == 0)
 
@@ -253,7 +253,7 @@ def test_a_wait_survives_the_loss_of_its_connection(
         "WHERE application_name = 'relay waiting' AND datname = current_database()"
     )
     complete(session, handle)
-    thread.join(30)
+    thread.join(60)
 
     assert results == [3]
 
@@ -270,10 +270,10 @@ def test_a_wait_goes_on_by_itself_where_no_connection_is_to_be_had(
     monkeypatch.setattr(watching, "connect", refuse)
     handle, results = add.enqueue(1, 2), list[Any]()
     thread = wait_in_thread(handle, results)
-    assert tried.wait(30)
+    assert tried.wait(60)
 
     complete(session, handle)
-    thread.join(30)
+    thread.join(60)
 
     assert results == [3]
 
@@ -288,7 +288,7 @@ def test_a_forked_child_has_waits_of_its_own(session: EngineConnection) -> None:
         os._exit(0 if not watching._watchers and not watching._lock.locked() else 1)
     _, status = os.waitpid(pid, 0)
     complete(session, handle)
-    thread.join(30)
+    thread.join(60)
 
     assert os.waitstatus_to_exitcode(status) == 0
     assert results == [3]
@@ -300,5 +300,5 @@ def test_an_end_is_told_on_a_channel_of_its_own(session: EngineConnection) -> No
 
     notify_ended(session, [job_id])
 
-    [heard] = session.notifies(timeout=5, stop_after=1)
+    [heard] = session.notifies(timeout=60, stop_after=1)
     assert parse_ids(heard.payload) == [job_id]

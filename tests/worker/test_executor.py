@@ -36,6 +36,7 @@ from relay.ids import uuid7
 from relay.worker.executor import Executor
 from relay.worker.interruption import Interruptible
 from relay.worker.verdict import verdict
+from tests.waiting import until
 
 WORKER: Final = uuid7()
 PLAIN: Final = Backoff(base=timedelta(seconds=8), jitter=False)
@@ -604,14 +605,14 @@ def in_slot(transactional_db: None) -> Iterator[Callable[[Callable[[], Any]], An
 
     def call(function: Callable[[], Any]) -> Any:
         work.put(function)
-        value, error = results.get(timeout=10)
+        value, error = results.get(timeout=60)
         if error is not None:
             raise error
         return value
 
     yield call
     work.put(None)
-    thread.join(10)
+    thread.join(60)
 
 
 def test_failure_093_nothing_of_one_job_reaches_the_next(
@@ -736,9 +737,11 @@ def test_a_coroutines_sessions_end_with_it() -> None:
     outcome = run("coroutine", handler)
 
     assert isinstance(outcome, Completed)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity, pg_sleep(0.1) WHERE pid = %s",
-            [int(outcome.result)],
-        )
-        assert cursor.fetchone() == (0,)
+    number = int(outcome.result)
+
+    def has_ended() -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT FROM pg_stat_activity WHERE pid = %s", [number])
+            return cursor.fetchone() is None
+
+    until(has_ended)
