@@ -13,6 +13,7 @@ from relay.exceptions import (
     JobNotFound,
     MissingKey,
     RelayError,
+    ResultExpired,
     ResultTimeout,
     Retry,
     ScheduleError,
@@ -26,6 +27,8 @@ from relay.exceptions import (
     UnknownTask,
     WaitRefused,
 )
+from relay.failure import Failure
+from relay.retention import Retention
 from relay.retry import Backoff
 from relay.scheduler.registry import cron
 from relay.tasks import (
@@ -49,12 +52,15 @@ __all__ = [
     "DecodeError",
     "DuplicateJob",
     "EncodeError",
+    "Failure",
     "JobHandle",
     "JobNotFound",
     "JobRequest",
     "MissingKey",
     "RelayError",
+    "ResultExpired",
     "ResultTimeout",
+    "Retention",
     "Retry",
     "ScheduleError",
     "SettingsError",

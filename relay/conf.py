@@ -16,7 +16,8 @@ from django.conf import settings
 from django.core.signals import setting_changed
 from django.db import connections
 
-from relay.exceptions import SettingsError
+from relay.exceptions import ArgumentError, SettingsError
+from relay.retention import DEFAULT, Retention
 from relay.retry import Backoff
 
 __all__ = [
@@ -47,6 +48,7 @@ _DURATIONS: Final = {
     "grace": timedelta(0),
     "unknown_task_limit": timedelta(0),
 }
+_RETENTIONS: Final = ("completed", "failed", "cancelled", "result")
 _NUMBERS: Final = {
     "max_retries": 0,
     "concurrency": 1,
@@ -88,8 +90,12 @@ class Settings:
 
     # Alias in settings.DATABASES whose PostgreSQL holds the jobs.
     database: str = "default"
-    # Queues that exist besides those that registered tasks name.
+    # Queues that exist besides those that registered tasks name; as a dict, with what
+    # holds for their jobs: {"mail": {"RETENTION": Retention(...)}}.
     queues: tuple[str, ...] = (DEFAULT_QUEUE,)
+    queue_retention: Mapping[str, Retention] = field(
+        init=False, default_factory=dict, hash=False
+    )
     # Attempts that raise before a job is failed for good, less the first one.
     max_retries: int = 25
     # When a job that raised runs again, unless its task says otherwise.
@@ -97,6 +103,11 @@ class Settings:
     # How long finished jobs are kept; None keeps them for ever, 0 not at all.
     retention_completed: timedelta | None = timedelta(days=1)
     retention_failed: timedelta | None = timedelta(days=30)
+    retention_cancelled: timedelta | None = timedelta(days=30)
+    # How long results are kept; None as long as their jobs, 0 not at all.
+    retention_result: timedelta | None = None
+    # The four as one value.
+    retention: Retention = field(init=False, default_factory=Retention)
     # How long a worker is taken to be alive after it was last heard of.
     lease: timedelta = timedelta(seconds=30)
     # Longest wait between two looks for work when no wake-up arrives.
@@ -137,8 +148,10 @@ class Settings:
     def __post_init__(self) -> None:
         for key, shortest in _DURATIONS.items():
             _check_duration(key, getattr(self, key), shortest)
-        for key in ("retention_completed", "retention_failed"):
-            _check_retention(key, getattr(self, key))
+        for key in _RETENTIONS:
+            _check_retention(f"retention_{key}", getattr(self, f"retention_{key}"))
+        said = {key: getattr(self, f"retention_{key}") for key in _RETENTIONS}
+        object.__setattr__(self, "retention", Retention(**said))
         for key, least in _NUMBERS.items():
             _check_number(key, getattr(self, key), least)
         for key, (least, most) in _SIZES.items():
@@ -154,6 +167,8 @@ class Settings:
             raise _refused("database", self.database, "give an alias in DATABASES")
         if isinstance(self.queues, str):
             raise _refused("queues", self.queues, "give a list of queue names")
+        if isinstance(self.queues, Mapping):
+            object.__setattr__(self, "queue_retention", _read_queues(self.queues))
         try:
             object.__setattr__(
                 self, "queues", tuple(check_queue_name(name) for name in self.queues)
@@ -180,6 +195,21 @@ def _check_retention(key: str, value: object) -> None:
         raise _refused(
             key, value, "give a timedelta of 0 or more, or None to keep jobs for ever"
         )
+
+
+def _read_queues(queues: Mapping[str, object]) -> dict[str, Retention]:
+    found: dict[str, Retention] = {}
+    for name, options in queues.items():
+        if not isinstance(options, Mapping) or not options.keys() <= {"RETENTION"}:
+            raise SettingsError(
+                f"RELAY['QUEUES'][{name!r}] is {options!r}: give a dict with nothing "
+                "but RETENTION, or an empty one"
+            )
+        try:
+            found[name] = Retention.of(options.get("RETENTION", DEFAULT))
+        except ArgumentError as error:
+            raise SettingsError(f"RELAY['QUEUES'][{name!r}]: {error}") from error
+    return found
 
 
 def _check_number(key: str, value: object, least: int, most: int = MOST) -> None:
@@ -254,7 +284,7 @@ def read_settings(values: object) -> Settings:
     """
     if not isinstance(values, Mapping):
         raise SettingsError(f"RELAY is {values!r}: give a dict")
-    known = {item.name.upper(): item.name for item in fields(Settings)}
+    known = {item.name.upper(): item.name for item in fields(Settings) if item.init}
     arguments: dict[str, Any] = {}
     for key, value in values.items():
         if key not in known:

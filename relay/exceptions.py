@@ -18,6 +18,7 @@ __all__ = [
     "LeaseLost",
     "MissingKey",
     "RelayError",
+    "ResultExpired",
     "ResultTimeout",
     "Retry",
     "ScheduleError",
@@ -138,6 +139,21 @@ class StateConflict(RelayError):
         self.act = act
         self.state = state
         self.reason = found
+
+
+class ResultExpired(RelayError, LookupError):
+    """The job has completed, and its result has outlived its own retention.
+
+    Attributes:
+        job_id: the job.
+    """
+
+    def __init__(self, job_id: UUID) -> None:
+        super().__init__(
+            f"the result of job {job_id} is gone: it is kept for less than the job, as "
+            "its task's retention or RELAY['RETENTION_RESULT'] says"
+        )
+        self.job_id = job_id
 
 
 class ResultTimeout(RelayError, TimeoutError):

@@ -21,6 +21,7 @@ from relay.engine.watching import watching
 from relay.exceptions import (
     ArgumentError,
     JobNotFound,
+    ResultExpired,
     ResultTimeout,
     TaskFailed,
     WaitRefused,
@@ -134,6 +135,7 @@ class JobHandle(Generic[R_co]):
         Raises:
             TaskFailed: it ended failed or cancelled.
             JobNotFound: the row is gone, or was rolled back.
+            ResultExpired: the result is gone, and only the job is still kept.
             ResultTimeout: the job has not ended in time; it goes on.
             WaitRefused: the caller is inside a transaction, where waiting is useless.
             DecodeError: the result cannot be turned back into a value here.
@@ -250,9 +252,9 @@ class JobHandle(Generic[R_co]):
         state, result, error_class, message = row
         if state != "completed":
             raise TaskFailed(self.id, state, error_class, message)
-        return sensitive.decode_result(
-            None if result is None else json.loads(result), self.id
-        )
+        if result is None:
+            raise ResultExpired(self.id)
+        return sensitive.decode_result(json.loads(result), self.id)
 
 
 def _state(value: str) -> JobState:

@@ -8,14 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from enum import Enum
-from typing import Any, Final, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 from uuid import UUID
 
 from relay.conf import MOST, check_queue_name
 from relay.exceptions import ArgumentError
+from relay.retention import DEFAULT, Default, Retention
 from relay.retry import BackoffRule, Errors, RetryRules
 from relay.unique import Unique
+
+if TYPE_CHECKING:
+    from relay.failure import Failure
+    from relay.tasks import Task
 
 __all__ = [
     "DEFAULT",
@@ -37,15 +41,6 @@ LATEST: Final = datetime(9999, 12, 29, tzinfo=UTC)
 _TASK_NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
 
 
-class Default(Enum):
-    """Stands for what the settings say, where None has a meaning of its own."""
-
-    DEFAULT = "default"
-
-
-DEFAULT: Final = Default.DEFAULT
-
-
 class TaskOptions(TypedDict, total=False):
     """What @task takes.
 
@@ -62,7 +57,10 @@ class TaskOptions(TypedDict, total=False):
         give_up_on: errors of these classes are not; the most specific class decides.
         retry_until: no retry starts later than so long after the job was made, or
             than this instant: then it fails.
-        retention: how long completed jobs are kept; None for ever, 0 not at all.
+        retention: how long completed jobs are kept; None for ever, 0 not at all; or a
+            Retention, for each way to end and for results.
+        on_failure: the task that is enqueued, with a Failure, when a job has failed
+            for good.
         unique: what makes a job a duplicate of another, and what then.
         sensitive: the names of arguments that are encrypted in the row and shown
             nowhere; True for all of them and the result.
@@ -78,7 +76,8 @@ class TaskOptions(TypedDict, total=False):
     retry_on: Errors
     give_up_on: Errors
     retry_until: timedelta | datetime | None
-    retention: timedelta | None
+    retention: timedelta | Retention | None
+    on_failure: Task[[Failure], Any]
     unique: Unique | None
     sensitive: Sequence[str] | Literal[True]
     transactional: bool
@@ -223,17 +222,10 @@ def check_task_options(options: Mapping[str, Any]) -> None:
     if "name" in options:
         check_task_name(options["name"])
     RetryRules.of(options)
+    Retention.of(options.get("retention"))
     transactional = options.get("transactional", False)
     if not isinstance(transactional, bool):
         raise ArgumentError(f"transactional={transactional!r}: give True or False")
-    retention = options.get("retention")
-    if retention is not None and not (
-        isinstance(retention, timedelta) and retention >= timedelta(0)
-    ):
-        raise ArgumentError(
-            f"retention={retention!r}: give a timedelta of 0 or more, or None to keep "
-            "completed jobs for ever"
-        )
 
 
 def check_enqueue_options(options: Mapping[str, Any]) -> None:

@@ -28,12 +28,14 @@ from relay import codec, sensitive
 from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
 from relay.dataclass_names import signature
 from relay.engine import enqueue as engine
+from relay.engine import rules
 from relay.exceptions import (
     ArgumentError,
     EncodeError,
     TaskNameConflict,
     UnknownTask,
 )
+from relay.failure import Failure
 from relay.handles import JobHandle
 from relay.ids import uuid7
 from relay.options import (
@@ -46,6 +48,7 @@ from relay.options import (
     check_task_options,
     split_deadline,
 )
+from relay.retention import Retention
 from relay.retry import BackoffRule, RetryRules
 from relay.unique import Unique, UniqueKey
 
@@ -87,7 +90,9 @@ class Task(Generic[P, R]):
         is_async: whether function is a coroutine function.
         max_retries, backoff: None takes the settings'.
         retries: what it says of its retries, backoff among it.
-        retention: of completed jobs; DEFAULT takes the settings', None keeps them.
+        retention: of its jobs, by how they end; DEFAULT in it takes the queue's, or
+            the settings'.
+        on_failure: the task that is enqueued when a job has failed for good, or None.
         unique: what makes its jobs duplicates; None takes no key.
         sensitive: the names of arguments that are encrypted; True for all, and the
             result.
@@ -110,7 +115,8 @@ class Task(Generic[P, R]):
         self.backoff: BackoffRule | Mapping[type[BaseException], BackoffRule] | None = (
             self.retries.backoff
         )
-        self.retention: timedelta | Default | None = options.get("retention", DEFAULT)
+        self.retention = Retention.of(options.get("retention", DEFAULT))
+        self.on_failure: Task[[Failure], Any] | None = options.get("on_failure")
         self.unique: Unique | None = options.get("unique")
         self.transactional: bool = options.get("transactional", False)
         if self.transactional and self.is_async:
@@ -127,6 +133,8 @@ class Task(Generic[P, R]):
             sensitive.check_library()
             sensitive.check_names(self.name, self.signature, self.sensitive)
             sensitive.check_unique(self.name, self.unique, self.sensitive)
+        if "on_failure" in options:
+            _check_on_failure(self.name, self.on_failure)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return cast("R", self.function(*args, **kwargs))
@@ -287,7 +295,41 @@ def register(made: Task[..., Any]) -> Task[..., Any]:
         )
     _tasks[made.name] = made
     codec.register_annotations(made.function)
+    rules.declare(made.name, made.retention, _follower(made.on_failure))
     return made
+
+
+def _check_on_failure(name: str, follower: object) -> None:
+    if not isinstance(follower, Task):
+        raise ArgumentError(
+            f"on_failure={follower!r} of {name}: give a task, defined above this one "
+            "with @task, that takes a relay.Failure"
+        )
+    try:
+        follower.signature.bind(None)
+    except TypeError as error:
+        raise ArgumentError(
+            f"on_failure={follower!r} of {name} cannot be called with a relay.Failure "
+            f"alone ({error}): give it one parameter"
+        ) from None
+    # It is enqueued by the statement that fails the job, which can do neither.
+    for option in ("unique", "sensitive"):
+        if getattr(follower, option):
+            raise ArgumentError(
+                f"on_failure={follower!r} of {name} is declared with {option}=: "
+                "name a task without it"
+            )
+
+
+def _follower(made: Task[..., Any] | None) -> rules.Follower | None:
+    if made is None:
+        return None
+    return rules.Follower(
+        task=made.name,
+        queue=made.queue,
+        priority=made.priority,
+        max_retries=made.max_retries,
+    )
 
 
 def _origin(made: Task[..., Any]) -> tuple[str, int]:

@@ -157,7 +157,7 @@ def check_retention(**_: object) -> list[CheckMessage]:
             "table grows for ever",
             "Give a timedelta, however long; a single task may say None for itself.",
         )
-        for name in ("retention_completed", "retention_failed")
+        for name in ("retention_completed", "retention_failed", "retention_cancelled")
         if getattr(relay, name) is None
     ]
 

@@ -13,8 +13,8 @@ import psycopg
 from django.db import IntegrityError, connections, transaction
 
 from relay import sensitive
-from relay.conf import LONGEST, check_queue_name, get_settings
-from relay.engine import wakeup
+from relay.conf import check_queue_name, get_settings
+from relay.engine import rules, wakeup
 from relay.exceptions import StateConflict, UnknownQueue
 from relay.ids import uuid7
 
@@ -60,9 +60,9 @@ CANCEL: Final = (
     + """changed AS (
     UPDATE relay_job AS job
     SET state = 'cancelled', worker_id = NULL, finished_at = clock_timestamp(),
-        expires_at = CASE WHEN job.unique_until > clock_timestamp() + %(keep)s::interval
-                     THEN job.unique_until
-                     ELSE clock_timestamp() + %(keep)s::interval END,
+        expires_at = """
+    + rules.expiry("'cancelled'")
+    + """,
         unique_key = CASE WHEN job.unique_until > clock_timestamp()
                      THEN job.unique_key END
     FROM locked
@@ -183,7 +183,8 @@ WITH chosen AS MATERIALIZED (
                WHERE name = original.queue AND policy = 'fifo'
            ) THEN 0 ELSE original.priority END,
            original.max_retries, original.timeout_ms,
-           original.concurrency_key, original.tags, original.meta, original.args
+           original.concurrency_key, original.tags, original.meta - 'row_keep_s',
+           original.args
     FROM chosen JOIN relay_job AS original ON original.id = chosen.id
     RETURNING id, replay_of, queue, priority, ready_seq,
               CASE WHEN args ? 'sealed' THEN args::text END AS sealed
@@ -261,7 +262,7 @@ def cancel(job_id: UUID, *, actor: str | None, using: str) -> bool:
     """Cancel the job; tell whether it is cancelled now.
 
     One that has not started is: blocked, scheduled, queued or retrying. It never
-    starts afterwards, whatever worker comes; failed jobs' retention applies. A running
+    starts afterwards, whatever worker comes. A running
     one is asked to stop: its worker learns of it by a wake-up after commit, or within
     a second. It ends cancelled, or as it ended before that; it never runs again.
 
@@ -280,14 +281,13 @@ def cancel_many(job_ids: Iterable[UUID], *, actor: str | None, using: str) -> Ac
 
     Transaction: one statement; joins the caller's on Django's connection.
     """
-    keep = get_settings().retention_failed
     report = _act(
         CANCEL,
         job_ids,
         using=using,
         event="cancel",
         actor=actor,
-        keep=None if keep is None else min(keep, LONGEST),
+        **rules.values(),
     )
     asked = tuple(skip.job_id for skip in report.skipped if skip.state == "running")
     if asked:

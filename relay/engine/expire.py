@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Final
 
-from relay.conf import LONGEST
+from relay.engine import rules
 from relay.engine.connection import EngineConnection
 
 __all__ = ["DEADLINE_EXCEEDED", "EXPIRE_BATCH", "NOT_STARTED_IN_TIME", "expire"]
@@ -20,7 +19,8 @@ NOT_STARTED_IN_TIME: Final = "the job had not started when its deadline passed"
 # Index: relay_job_deadline_idx. statement_timestamp() is stable and so bounds the scan
 # of the index. A claim that has the row is left alone: its worker looks again before
 # it starts the job.
-EXPIRE: Final = """
+EXPIRE: Final = (
+    """
 WITH late AS MATERIALIZED (
     SELECT id FROM relay_job
     WHERE state IN ('blocked', 'scheduled', 'queued', 'retrying')
@@ -32,32 +32,30 @@ WITH late AS MATERIALIZED (
     UPDATE relay_job AS job
     SET state = 'failed', worker_id = NULL, finished_at = clock_timestamp(),
         error_class = %(error_class)s, error_message = %(error_message)s,
-        expires_at = CASE WHEN job.unique_until > clock_timestamp() + %(keep)s::interval
-                     THEN job.unique_until
-                     ELSE clock_timestamp() + %(keep)s::interval END,
+        expires_at = """  # noqa: S608 - constants only
+    + rules.expiry("'failed'")
+    + """,
         unique_key = CASE WHEN job.unique_until > clock_timestamp()
                      THEN job.unique_key END
     FROM late WHERE job.id = late.id
-    RETURNING job.id, job.attempt, job.deadline_at
+    RETURNING job.id, job.task, job.queue, job.attempt, job.state, job.deadline_at,
+              job.error_class, job.error_message
 ), history AS (
     INSERT INTO relay_history (job_id, at, event, attempt, detail)
     SELECT id, clock_timestamp(), 'expire', attempt,
            jsonb_build_object('deadline', deadline_at)
     FROM moved
 )
-SELECT count(*) FROM moved
 """
+    + rules.TOLD_HERE
+    + "SELECT count(*) FROM moved"
+)
 
 
-def expire(
-    connection: EngineConnection, *, keep: timedelta | None, limit: int = EXPIRE_BATCH
-) -> int:
+def expire(connection: EngineConnection, *, limit: int = EXPIRE_BATCH) -> int:
     """Fail at most limit jobs whose deadline has passed while they waited, uncharged.
 
     Call again while limit come back. Rows locked by others are left to them.
-
-    Args:
-        keep: how long a failed job's row is kept; None for ever.
 
     Transaction: its own.
 
@@ -65,10 +63,10 @@ def expire(
         how many were failed.
     """
     row = connection.execute(
-        EXPIRE,
+        rules.told(EXPIRE),
         {
             "limit": limit,
-            "keep": None if keep is None else min(keep, LONGEST),
+            **rules.values(),
             "error_class": DEADLINE_EXCEEDED,
             "error_message": NOT_STARTED_IN_TIME,
         },

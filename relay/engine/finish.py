@@ -12,6 +12,7 @@ from uuid import UUID
 import psycopg
 
 from relay.conf import LONGEST
+from relay.engine import rules
 from relay.engine.connection import EngineConnection
 from relay.options import LATEST
 
@@ -45,6 +46,28 @@ SET state = 'completed', result = done.result, error_class = NULL, error_message
 FROM (
     SELECT (item->>0)::uuid AS id, (item->>1)::int AS attempt, item->2 AS result,
            make_interval(secs => (item->>3)::float8) AS keep
+    FROM jsonb_array_elements(%(results)s::jsonb) AS item
+) AS done
+WHERE job.id = done.id
+  AND CASE WHEN job.state = 'running' AND job.attempt = done.attempt
+          THEN job.worker_id = %(worker_id)s END
+RETURNING job.id
+"""
+
+# As COMPLETE, for results that go before their jobs: expires_at is when the result
+# goes, and meta says for how long the row stays, for DROP_RESULTS to find.
+COMPLETE_EXPIRING: Final = """
+UPDATE relay_job AS job
+SET state = 'completed', error_class = NULL, error_message = NULL,
+    result = CASE WHEN done.result_keep > interval '0' THEN done.result END,
+    finished_at = clock_timestamp(),
+    expires_at = clock_timestamp() + done.result_keep,
+    meta = coalesce(job.meta, '{}') || jsonb_build_object('row_keep_s', done.keep_s),
+    unique_key = CASE WHEN job.unique_until > clock_timestamp() THEN job.unique_key END
+FROM (
+    SELECT (item->>0)::uuid AS id, (item->>1)::int AS attempt, item->2 AS result,
+           item->3 AS keep_s,
+           make_interval(secs => (item->>4)::float8) AS result_keep
     FROM jsonb_array_elements(%(results)s::jsonb) AS item
 ) AS done
 WHERE job.id = done.id
@@ -94,7 +117,8 @@ SELECT id FROM gone UNION ALL SELECT id FROM kept
 # ready again at once. fail and cancel: final. Each leaves its attempt or history row in
 # the same statement. A job that somebody asked to stop never runs again: whatever would
 # make it due or ready cancels it instead, uncharged.
-SETTLE: Final = """
+SETTLE: Final = (
+    """
 WITH done AS MATERIALIZED (
     SELECT outcome.*, CASE
         WHEN outcome.verb = 'hand_back' AND EXISTS (
@@ -125,8 +149,8 @@ WITH done AS MATERIALIZED (
                < clock_timestamp() + make_interval(secs => given.delay_s) AS is_late
         FROM jsonb_to_recordset(%(outcomes)s::jsonb) AS given(
             id uuid, attempt int, verb text, delay_s float8, until_s float8,
-            until_at timestamptz, charge int, keep_s float8, most int,
-            error_class text, error_message text, traceback text)
+            until_at timestamptz, charge int, most int, error_class text,
+            error_message text, traceback text)
         CROSS JOIN LATERAL (
             SELECT CASE
                 WHEN given.until_s IS NULL THEN given.until_at
@@ -157,10 +181,9 @@ WITH done AS MATERIALIZED (
                       THEN clock_timestamp() END,
         expires_at = CASE WHEN done.act NOT IN ('fail', 'cancel')
                                AND job.cancel_requested_at IS NULL THEN NULL
-                     WHEN job.unique_until
-                          > clock_timestamp() + make_interval(secs => done.keep_s)
-                     THEN job.unique_until
-                     ELSE clock_timestamp() + make_interval(secs => done.keep_s) END,
+                     ELSE """  # noqa: S608 - constants only
+    + rules.expiry("CASE done.act WHEN 'fail' THEN 'failed' ELSE 'cancelled' END")
+    + """ END,
         unique_key = CASE WHEN done.act NOT IN ('fail', 'cancel')
                                AND job.cancel_requested_at IS NULL
                                OR job.unique_until > clock_timestamp()
@@ -177,8 +200,8 @@ WITH done AS MATERIALIZED (
     WHERE job.id = done.id
       AND CASE WHEN job.state = 'running' AND job.attempt = done.attempt
           THEN job.worker_id = %(worker_id)s END
-    RETURNING job.id, job.attempt, job.queue, job.priority, job.ready_seq,
-              job.started_at, job.run_at, done.error_class,
+    RETURNING job.id, job.task, job.attempt, job.queue, job.priority, job.ready_seq,
+              job.state, job.started_at, job.run_at, done.error_class,
               done.error_message || done.note AS error_message, done.traceback,
               CASE job.state WHEN 'cancelled' THEN 'cancel' ELSE done.act END AS act
 ), attempts AS (
@@ -198,8 +221,10 @@ WITH done AS MATERIALIZED (
            END
     FROM moved WHERE act <> 'fail'
 )
-SELECT id FROM moved
 """
+    + rules.TOLD_HERE
+    + "SELECT id FROM moved"
+)
 
 Verb = Literal["retry", "fail", "cancel", "hand_back", "snooze", "release"]
 
@@ -211,12 +236,14 @@ class Completed:
     Attributes:
         result: JSON text, free of what jsonb refuses.
         keep_seconds: retention; None keeps the row for ever, 0 deletes it at once.
+        result_seconds: the same of the result alone; None keeps it with the row.
     """
 
     id: UUID
     attempt: int
     result: str
     keep_seconds: float | None
+    result_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +255,6 @@ class Settled:
         delay_seconds: for retry and hand_back, until it is due again.
         until: for retry, the longest time from the job's creation to its start, or the
             instant after which it does not start.
-        keep_seconds: retention, should the job end; None keeps the row for ever.
         most: for a handler's snooze, how many a job may have; one more fails it.
         is_charged: whether it counts against max_retries.
     """
@@ -238,7 +264,6 @@ class Settled:
     verb: Verb
     delay_seconds: float = 0.0
     until: timedelta | datetime | None = None
-    keep_seconds: float | None = None
     is_charged: bool = False
     most: int | None = None
     error_class: str | None = None
@@ -291,18 +316,27 @@ def completions(
     """
     kept: list[str] = []
     deleted: list[str] = []
+    expiring: list[str] = []
     for done in results:
         if done.keep_seconds == 0:
             deleted.append(f'["{done.id}",{done.attempt}]')
         else:
             keep = json.dumps(_capped(done.keep_seconds))
+            if _goes_first(done):
+                item = f'["{done.id}",{done.attempt},{done.result},{keep},'
+                expiring.append(f"{item}{_capped(done.result_seconds)}]")
+                continue
             kept.append(f'["{done.id}",{done.attempt},{done.result},{keep}]')
     return [
         (
             statement,
             {"results": f"[{','.join(sorted(items))}]", "worker_id": worker_id},
         )
-        for statement, items in ((COMPLETE, kept), (COMPLETE_AND_DELETE, deleted))
+        for statement, items in (
+            (COMPLETE, kept),
+            (COMPLETE_EXPIRING, expiring),
+            (COMPLETE_AND_DELETE, deleted),
+        )
         if items
     ]
 
@@ -336,7 +370,6 @@ def send_settled(
                 "delay_s": _capped(outcome.delay_seconds),
                 **_limit(outcome.until),
                 "charge": int(outcome.is_charged),
-                "keep_s": _capped(outcome.keep_seconds),
                 "most": outcome.most,
                 "error_class": outcome.error_class,
                 "error_message": outcome.error_message,
@@ -347,8 +380,9 @@ def send_settled(
     )
     return [
         connection.execute(
-            SETTLE,
+            rules.told(SETTLE),
             {
+                **rules.values(),
                 "outcomes": document,
                 "worker_id": worker_id,
                 "hand_back_limit": hand_back_limit,
@@ -377,6 +411,13 @@ def is_bad_row(error: psycopg.Error) -> bool:
     return isinstance(error, psycopg.DataError | psycopg.IntegrityError) or (
         error.sqlstate is not None and error.sqlstate.startswith("54")
     )
+
+
+def _goes_first(done: Completed) -> bool:
+    """Tell whether the result is kept for less than its row."""
+    if done.result_seconds is None:
+        return False
+    return done.keep_seconds is None or done.result_seconds < done.keep_seconds
 
 
 def _limit(until: timedelta | datetime | None) -> dict[str, float | str | None]:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 from relay.conf import LONGEST
+from relay.engine import rules
 from relay.engine.connection import EngineConnection
 
 __all__ = [
@@ -83,7 +84,8 @@ RETURNING relay_worker.id
 # Index: relay_job_held_idx. No ORDER BY: there is no index for one. Lost and stopped
 # are final, so whoever was seen there stays there: a live worker loses nothing even
 # if its id is passed by mistake.
-TAKE: Final = """
+TAKE: Final = (
+    """
 WITH taken AS MATERIALIZED (
     SELECT id, losses + 1 >= %(loss_limit)s OR cancel_requested_at IS NOT NULL AS ends
     FROM relay_job
@@ -102,10 +104,11 @@ WITH taken AS MATERIALIZED (
                     ELSE nextval('relay_ready_seq') END,
         worker_id = CASE WHEN taken.ends THEN worker_id END,
         finished_at = CASE WHEN taken.ends THEN clock_timestamp() END,
-        expires_at = CASE WHEN NOT taken.ends THEN NULL
-                     WHEN unique_until > clock_timestamp() + %(keep)s::interval
-                     THEN unique_until
-                     ELSE clock_timestamp() + %(keep)s::interval END,
+        expires_at = CASE WHEN taken.ends THEN """  # noqa: S608 - constants only
+    + rules.expiry(
+        "CASE WHEN cancel_requested_at IS NULL THEN 'failed' ELSE 'cancelled' END"
+    )
+    + """ END,
         unique_key = CASE WHEN NOT taken.ends OR unique_until > clock_timestamp()
                      THEN unique_key END,
         losses = losses + 1,
@@ -114,8 +117,8 @@ WITH taken AS MATERIALIZED (
                       ELSE 'WorkerLost' END,
         error_message = 'the worker was lost: its lease ran out'
     FROM taken WHERE job.id = taken.id
-    RETURNING job.id, job.attempt, job.queue, job.priority, job.ready_seq,
-              job.started_at, job.state
+    RETURNING job.id, job.task, job.attempt, job.queue, job.priority, job.ready_seq,
+              job.started_at, job.state, job.error_class, job.error_message
 ), attempts AS (
     INSERT INTO relay_attempt (job_id, attempt, worker_id, outcome, error_class,
                                error_message, started_at, ended_at)
@@ -129,9 +132,13 @@ WITH taken AS MATERIALIZED (
            jsonb_build_object('worker', %(worker_id)s::uuid)
     FROM moved
 )
+"""
+    + rules.TOLD_HERE
+    + """
 SELECT queue, priority, min(ready_seq) FILTER (WHERE state = 'queued'), count(*)
 FROM moved GROUP BY queue, priority
 """
+)
 
 # Who holds running jobs but is lost, stopped or missing: what a crash between the two
 # transactions of the reaper leaves, and claims that went astray.
@@ -153,7 +160,8 @@ WHERE state = 'running' AND queue = ANY(%(queues)s) AND worker_id = ANY(%(worker
 # charged as crashes unless relay killed it; the rest goes back as it came. Locked in
 # the order of ids, as a finish of the child's that is still open in the server does.
 # Locked rows need no second look at the worker: it would join all pairs of them.
-SETTLE_DEAD_CHILD: Final = """
+SETTLE_DEAD_CHILD: Final = (
+    """
 WITH begun AS MATERIALIZED (
     SELECT * FROM jsonb_to_recordset(%(started)s::jsonb)
         AS started(id uuid, attempt int, delay_s float8[])
@@ -187,10 +195,9 @@ WITH begun AS MATERIALIZED (
         started_at = CASE act WHEN 'release' THEN NULL ELSE started_at END,
         finished_at = CASE WHEN act IN ('cancel', 'poison')
                       THEN clock_timestamp() END,
-        expires_at = CASE WHEN act NOT IN ('cancel', 'poison') THEN NULL
-                     WHEN unique_until > clock_timestamp() + %(keep)s::interval
-                     THEN unique_until
-                     ELSE clock_timestamp() + %(keep)s::interval END,
+        expires_at = CASE WHEN act IN ('cancel', 'poison') THEN """  # noqa: S608 - constants only
+    + rules.expiry("CASE act WHEN 'poison' THEN 'failed' ELSE 'cancelled' END")
+    + """ END,
         unique_key = CASE WHEN act NOT IN ('cancel', 'poison')
                                OR unique_until > clock_timestamp()
                      THEN unique_key END,
@@ -199,8 +206,8 @@ WITH begun AS MATERIALIZED (
         error_message = CASE WHEN act IN ('cancel', 'release') THEN error_message
                         ELSE %(reason)s::text END
     FROM judged WHERE job.id = judged.id
-    RETURNING job.id, job.attempt, job.queue, job.priority, job.ready_seq, job.state,
-              job.started_at, judged.act
+    RETURNING job.id, job.task, job.attempt, job.queue, job.priority, job.ready_seq,
+              job.state, job.started_at, job.error_class, job.error_message, judged.act
 ), attempts AS (
     INSERT INTO relay_attempt (job_id, attempt, worker_id, outcome, error_class,
                                error_message, started_at, ended_at)
@@ -213,9 +220,13 @@ WITH begun AS MATERIALIZED (
            ELSE 'crash' END, attempt, jsonb_build_object('reason', %(reason)s::text)
     FROM moved
 )
+"""
+    + rules.TOLD_HERE
+    + """
 SELECT queue, priority, min(ready_seq) FILTER (WHERE state = 'queued'), count(*)
 FROM moved GROUP BY queue, priority
 """
+)
 
 # Index: relay_job_held_idx, by the queues this worker serves.
 HELD: Final = """
@@ -225,7 +236,8 @@ WHERE state = 'running' AND queue = ANY(%(queues)s) AND worker_id = %(worker_id)
 
 # No ORDER BY: the connections of role "hot" cannot sort, and would walk the whole
 # primary key for one. The document is in the order of ids, and so are the locks.
-RELEASE_HELD: Final = """
+RELEASE_HELD: Final = (
+    """
 WITH unknown AS MATERIALIZED (
     SELECT job.id
     FROM jsonb_to_recordset(%(jobs)s::jsonb) AS held(id uuid, attempt int)
@@ -240,10 +252,9 @@ WITH unknown AS MATERIALIZED (
         ready_seq = nextval('relay_ready_seq'), worker_id = NULL, started_at = NULL,
         finished_at = CASE WHEN cancel_requested_at IS NOT NULL
                       THEN clock_timestamp() END,
-        expires_at = CASE WHEN cancel_requested_at IS NULL THEN NULL
-                     WHEN unique_until > clock_timestamp() + %(keep)s::interval
-                     THEN unique_until
-                     ELSE clock_timestamp() + %(keep)s::interval END,
+        expires_at = CASE WHEN cancel_requested_at IS NOT NULL THEN """  # noqa: S608 - constants only
+    + rules.expiry("'cancelled'")
+    + """ END,
         unique_key = CASE WHEN cancel_requested_at IS NULL
                                OR unique_until > clock_timestamp()
                      THEN unique_key END
@@ -259,6 +270,7 @@ WITH unknown AS MATERIALIZED (
 )
 SELECT id FROM moved
 """
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,7 +380,6 @@ def take(
     worker_id: UUID,
     *,
     loss_limit: int,
-    keep: timedelta | None,
     limit: int = TAKE_BATCH,
 ) -> tuple[int, list[Ready]]:
     """Take at most limit jobs from a lost worker, ready again at once.
@@ -382,12 +393,12 @@ def take(
         how many were taken, and what became ready.
     """
     rows = connection.execute(
-        TAKE,
+        rules.told(TAKE),
         {
             "worker_id": worker_id,
             "limit": limit,
             "loss_limit": loss_limit,
-            "keep": _capped(keep),
+            **rules.values(),
         },
     ).fetchall()
     return _count_and_ready(rows)
@@ -398,7 +409,6 @@ def settle_dead_child(
     child: DeadChild,
     *,
     crash_limit: int,
-    keep: timedelta | None,
 ) -> tuple[int, list[Ready]]:
     """Give back what a dead child held, charging a crash for what it had started.
 
@@ -416,14 +426,14 @@ def settle_dead_child(
         for job_id, attempt, delays in child.started
     ]
     rows = connection.execute(
-        SETTLE_DEAD_CHILD,
+        rules.told(SETTLE_DEAD_CHILD),
         {
             "worker_id": child.worker_id,
             "started": json.dumps(document),
             "is_charged": child.is_charged,
             "reason": child.reason,
             "crash_limit": crash_limit,
-            "keep": _capped(keep),
+            **rules.values(),
         },
     ).fetchall()
     return _count_and_ready(rows)
@@ -455,11 +465,10 @@ def release_held(
     jobs: Iterable[tuple[UUID, int]],
     *,
     reason: str,
-    keep: timedelta | None = None,
 ) -> set[UUID]:
     """Hand back running rows uncharged, ready at once; fenced by their attempts.
 
-    Those that were asked to stop are cancelled, and kept for so long; None: for ever.
+    Those that were asked to stop are cancelled.
     """
     document = [
         {"id": str(job_id), "attempt": attempt} for job_id, attempt in sorted(jobs)
@@ -470,14 +479,10 @@ def release_held(
             "jobs": json.dumps(document),
             "worker_id": worker_id,
             "reason": reason,
-            "keep": _capped(keep),
+            **rules.values(),
         },
     )
     return {row[0] for row in rows}
-
-
-def _capped(keep: timedelta | None) -> timedelta | None:
-    return None if keep is None else min(keep, LONGEST)
 
 
 def _count_and_ready(rows: Sequence[tuple[Any, ...]]) -> tuple[int, list[Ready]]:

@@ -7,7 +7,13 @@ from typing import Final
 
 from relay.engine.connection import EngineConnection
 
-__all__ = ["prune_jobs", "prune_occurrences", "prune_queue_history", "prune_workers"]
+__all__ = [
+    "drop_results",
+    "prune_jobs",
+    "prune_occurrences",
+    "prune_queue_history",
+    "prune_workers",
+]
 
 # Source: docs/explanation/tables.md, "What is pruned".
 PRUNE_BATCH: Final = 1_000
@@ -17,6 +23,26 @@ KEEP_QUEUE_HISTORY: Final = timedelta(days=90)
 # occurrence from firing twice. Source: docs/explanation/schedules.md.
 KEEP_OCCURRENCES: Final = timedelta(days=32)
 
+# Index: relay_job_retention_idx. What COMPLETE_EXPIRING has put off goes on here: the
+# result goes, and the row has the rest of its time. Null there is for ever.
+DROP_RESULTS: Final = """
+WITH old AS MATERIALIZED (
+    SELECT id FROM relay_job
+    WHERE expires_at <= statement_timestamp()
+      AND state = 'completed' AND meta ? 'row_keep_s'
+    ORDER BY expires_at
+    LIMIT %(limit)s
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE relay_job AS job
+SET result = NULL, meta = nullif(meta - 'row_keep_s', '{}'),
+    expires_at = CASE
+        WHEN unique_until > finished_at
+             + make_interval(secs => (meta->>'row_keep_s')::float8) THEN unique_until
+        ELSE finished_at + make_interval(secs => (meta->>'row_keep_s')::float8) END
+FROM old WHERE job.id = old.id
+"""
+
 # Index: relay_job_retention_idx. Children have no foreign key: they go here.
 PRUNE_JOBS: Final = """
 WITH old AS MATERIALIZED (
@@ -24,6 +50,7 @@ WITH old AS MATERIALIZED (
     WHERE expires_at <= statement_timestamp()
       AND state IN ('completed', 'failed', 'cancelled')
       AND (unique_until IS NULL OR unique_until <= statement_timestamp())
+      AND NOT (state = 'completed' AND coalesce(meta ? 'row_keep_s', false))
     ORDER BY expires_at
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
@@ -70,6 +97,16 @@ WITH old AS MATERIALIZED (
 )
 DELETE FROM relay_history USING old WHERE relay_history.id = old.id
 """
+
+
+def drop_results(connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> int:
+    """Drop at most limit results that are kept for less than their jobs.
+
+    Call again while limit come back.
+
+    Transaction: its own. Rows locked by others are skipped.
+    """
+    return connection.execute(DROP_RESULTS, {"limit": limit}).rowcount
 
 
 def prune_jobs(connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> int:

@@ -54,7 +54,6 @@ def expire_leases(*, using: str | None = None) -> int:
                 session,
                 worker_id,
                 loss_limit=settings.loss_limit,
-                keep=settings.retention_failed,
             )[0]:
                 taken += count
     return taken

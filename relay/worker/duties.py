@@ -72,9 +72,9 @@ class Expire:
 
     def tick(self, connection: EngineConnection) -> None:
         """Fail what waits and is too late now."""
-        budget, keep, failed = Budget(), get_settings().retention_failed, 0
+        budget, failed = Budget(), 0
         while True:
-            count = expire(connection, keep=keep)
+            count = expire(connection)
             failed += count
             if count < EXPIRE_BATCH or budget.is_spent:
                 break
@@ -129,7 +129,6 @@ class Reap:
                 connection,
                 worker_id,
                 loss_limit=settings.loss_limit,
-                keep=settings.retention_failed,
             )
             wake(connection, ready)
             taken += count
@@ -151,12 +150,13 @@ class Prune:
     interval = timedelta(seconds=5)
 
     def tick(self, connection: EngineConnection) -> None:
-        """Prune jobs, occurrences, workers and the history of queues."""
+        """Prune results, jobs, occurrences, workers and the history of queues."""
         budget = Budget()
         for one_batch in (
             prune.prune_workers,
             prune.prune_queue_history,
             prune.prune_occurrences,
+            prune.drop_results,
             prune.prune_jobs,
         ):
             while one_batch(connection) >= prune.PRUNE_BATCH:

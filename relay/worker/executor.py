@@ -24,6 +24,7 @@ from psycopg.pq import TransactionStatus
 from relay import context
 from relay.codec import clean_text
 from relay.conf import get_settings
+from relay.engine import rules
 from relay.engine.claim import ClaimedJob
 from relay.engine.expire import DEADLINE_EXCEEDED, NOT_STARTED_IN_TIME
 from relay.engine.finish import Completed, Outcome, Settled, Written
@@ -35,7 +36,7 @@ from relay.sensitive import (
     encode_result,
     mask_text,
 )
-from relay.tasks import Default, Task, get_task
+from relay.tasks import Task, get_task
 from relay.worker import interruption, transactional
 from relay.worker.interruption import Interruptible
 from relay.worker.verdict import judge
@@ -66,6 +67,8 @@ class Executor:
     def __init__(self, worker_id: UUID) -> None:
         self._worker_id = worker_id
         self._settings = get_settings()
+        # Of completed jobs and of results, by task and queue.
+        self._keeps: dict[tuple[str, str], tuple[float | None, float | None]] = {}
 
     def clean(self) -> None:
         """Clean this thread's connections; called around each plain handler."""
@@ -188,12 +191,12 @@ class Executor:
                 "result not stored as returned",
                 extra={"job_id": str(job.id), "task": job.task, "reason": note},
             )
-        keep = (
-            self._settings.retention_completed
-            if isinstance(task.retention, Default)
-            else task.retention
-        )
-        return Completed(job.id, job.attempt, result, _seconds(keep))
+        keep = self._keeps.get((job.task, job.queue))
+        if keep is None:
+            said = rules.retention(task.retention, job.queue)
+            keep = rules.seconds(said.completed), rules.seconds(said.result)
+            self._keeps[job.task, job.queue] = keep
+        return Completed(job.id, job.attempt, result, *keep)
 
     def _unknown(self, job: ClaimedJob) -> Outcome:
         return Settled(
@@ -201,7 +204,6 @@ class Executor:
             attempt=job.attempt,
             verb="hand_back",
             delay_seconds=_UNKNOWN_TASK.delay(job.attempt).total_seconds(),
-            keep_seconds=_seconds(self._settings.retention_failed),
             error_class=UnknownTask.__name__,
             error_message=f"no task named {job.task!r} is registered in this worker",
         )
@@ -211,7 +213,6 @@ class Executor:
             id=job.id,
             attempt=job.attempt,
             verb="fail",
-            keep_seconds=_seconds(self._settings.retention_failed),
             error_class=DEADLINE_EXCEEDED,
             error_message=NOT_STARTED_IN_TIME,
         )
@@ -233,7 +234,6 @@ class Executor:
             attempt=job.attempt,
             error_class=clean_text(type(error).__name__, limit=200),
             error_message=clean_text(message, limit=_MESSAGE_LIMIT),
-            keep_seconds=_seconds(self._settings.retention_failed),
         )
         verb, delay = judge(
             error,
@@ -282,7 +282,6 @@ class Executor:
             delay_seconds=self._settings.backoff.delay(
                 job.failures + 1
             ).total_seconds(),
-            keep_seconds=_seconds(self._settings.retention_failed),
             error_class=clean_text(type(error).__name__, limit=200),
             error_message="an error outside the handler: see the worker's log",
         )
@@ -339,10 +338,6 @@ def _find(job: ClaimedJob) -> Task[..., Any] | None:
         return get_task(job.task)
     except UnknownTask:
         return None
-
-
-def _seconds(keep: timedelta | None) -> float | None:
-    return None if keep is None else keep.total_seconds()
 
 
 def _fields(job: ClaimedJob, event: str, begun_at: float) -> dict[str, Any]:

@@ -129,14 +129,12 @@ class Hands:
     def _fail_refused(
         self, connection: EngineConnection, end: Ended, error: psycopg.Error
     ) -> None:
-        keep = self._settings.retention_failed
         for is_charged in (True, False):
             refused = Settled(
                 id=end.job.id,
                 attempt=end.outcome.attempt,
                 verb="fail",
                 is_charged=is_charged,
-                keep_seconds=None if keep is None else keep.total_seconds(),
                 error_class=type(error).__name__,
                 error_message="PostgreSQL refused what the job returned or raised: "
                 f"{error.diag.message_primary}",

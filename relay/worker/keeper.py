@@ -276,7 +276,6 @@ class Keeper:
                 connection,
                 child,
                 crash_limit=self._settings.crash_limit,
-                keep=self._settings.retention_failed,
             )
             lease.set_state(connection, [worker_id], "stopped")
             wake(connection, ready)

@@ -394,13 +394,11 @@ class Loop:
     def _end_unstarted(
         self, job: ClaimedJob, verb: Verb, *, delay_seconds: float = 0.0
     ) -> None:
-        keep = self._settings.retention_failed
         outcome = Settled(
             id=job.id,
             attempt=job.attempt,
             verb=verb,
             delay_seconds=delay_seconds,
-            keep_seconds=None if keep is None else keep.total_seconds(),
         )
         self._hands.end_unstarted(outcome, job)
 
@@ -481,7 +479,6 @@ class Loop:
                 self._worker_id,
                 unknown,
                 reason="claimed, answer lost",
-                keep=self._settings.retention_failed,
             )
         except psycopg.Error as error:
             if not is_bad_row(error):

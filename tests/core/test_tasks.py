@@ -16,7 +16,8 @@ from uuid import UUID
 import pytest
 
 from relay import ArgumentError, Backoff, TaskNameConflict, UnknownTask, tasks
-from relay.options import DEFAULT, LATEST
+from relay.options import LATEST
+from relay.retention import Retention
 from relay.tasks import task
 from testproject.tasks import aadd, add, echo, fail
 
@@ -52,7 +53,9 @@ def test_a_bare_task_has_its_functions_name_and_the_defaults() -> None:
     assert made.name == f"{__name__}.plain"
     assert made.function is plain
     assert (made.queue, made.priority) == ("default", 0)
-    assert (made.max_retries, made.backoff, made.retention) == (None, None, DEFAULT)
+    assert (made.max_retries, made.backoff) == (None, None)
+    assert made.retention == Retention()
+    assert made.on_failure is None
     assert not made.is_async
     assert repr(made) == f"<Task {__name__}.plain>"
     assert made.__doc__ == "Add."
@@ -73,7 +76,7 @@ def test_a_task_with_options_keeps_them() -> None:
     assert made.name == "math:plain"
     assert (made.queue, made.priority, made.max_retries) == ("mail", -100, 0)
     assert made.backoff is backoff
-    assert made.retention is None
+    assert made.retention == Retention(completed=None)
 
 
 def test_a_plain_call_runs_the_function() -> None:

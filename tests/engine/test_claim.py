@@ -354,7 +354,7 @@ def test_failure_111_sequences_past_what_an_int4_holds(
     assert len(finish.read_finished(sent)) == 4
     assert [job.id for job in again] == [claimed[3].id]
     assert prune.prune_jobs(duty) == 1
-    assert lease.take(duty, uuid7(), loss_limit=9, keep=None) == (0, [])
+    assert lease.take(duty, uuid7(), loss_limit=9) == (0, [])
     duty.execute("ALTER SEQUENCE relay_ready_seq RESTART WITH 1")
 
 

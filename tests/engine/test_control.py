@@ -84,7 +84,7 @@ def test_cancel_ends_a_job_that_has_not_started(state: str) -> None:
 
 
 @pytest.mark.django_db
-@override_settings(RELAY={"RETENTION_FAILED": None})
+@override_settings(RELAY={"RETENTION_CANCELLED": None})
 def test_cancel_keeps_for_ever_what_has_no_retention() -> None:
     job = make_job()
 
@@ -96,7 +96,7 @@ def test_cancel_keeps_for_ever_what_has_no_retention() -> None:
 
 
 @pytest.mark.django_db
-@override_settings(RELAY={"RETENTION_FAILED": timedelta.max})
+@override_settings(RELAY={"RETENTION_CANCELLED": timedelta.max})
 def test_cancel_keeps_for_as_long_as_a_time_can_say() -> None:
     job = make_job()
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from relay.engine import rules
 from relay.engine.claim import Marks, read_claimed, send_claim
 from relay.engine.connection import EngineConnection
 from relay.engine.expire import EXPIRE, expire
@@ -27,7 +28,7 @@ from tests.engine.rows import (
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["relay"])
 
-KEEP = timedelta(hours=1)
+HOUR = timedelta(hours=1)
 
 
 def add_late(session: EngineConnection, state: str = "queued", **columns: Any) -> UUID:
@@ -51,7 +52,7 @@ def test_a_waiting_job_fails_uncharged_once_its_deadline_has_passed(
 ) -> None:
     job_id = add_late(duty, state, failures=2)
 
-    assert expire(duty, keep=KEEP) == 1
+    assert expire(duty) == 1
 
     row = job_row(duty, job_id)
     assert (row["state"], row["error_class"]) == ("failed", "DeadlineExceeded")
@@ -72,7 +73,7 @@ def test_what_runs_has_ended_or_has_time_is_left_alone(duty: EngineConnection) -
     without = add_jobs(duty)
     before = [job_row(duty, job_id) for job_id in running + ended + in_time + without]
 
-    assert expire(duty, keep=KEEP) == 0
+    assert expire(duty) == 0
 
     after = [job_row(duty, job_id) for job_id in running + ended + in_time + without]
     assert after == before
@@ -85,25 +86,24 @@ def test_it_goes_in_batches_the_earliest_deadlines_first(
     for place, job_id in enumerate(jobs):
         set_deadline(duty, job_id, -100 + place)
 
-    counts = [expire(duty, keep=None, limit=2)]
+    counts = [expire(duty, limit=2)]
     first = [job_row(duty, job_id)["state"] for job_id in jobs]
-    counts += [expire(duty, keep=None, limit=2) for _ in range(3)]
+    counts += [expire(duty, limit=2) for _ in range(3)]
 
     assert first == ["failed"] * 2 + ["queued"] * 3
     assert counts == [2, 2, 1, 0]
-    assert job_row(duty, jobs[0])["expires_at"] is None
 
 
 def test_a_unique_key_goes_unless_its_window_is_ahead(duty: EngineConnection) -> None:
     gone = add_late(duty, unique_key=b"a" * 16, unique_scope="finished:00")
     kept = add_late(duty, unique_key=b"b" * 16, unique_scope="window:00")
     duty.execute(
-        "UPDATE relay_job SET unique_until = clock_timestamp() + interval '1 day' "
+        "UPDATE relay_job SET unique_until = clock_timestamp() + interval '60 days' "
         "WHERE id = %s",
         (kept,),
     )
 
-    expire(duty, keep=KEEP)
+    expire(duty)
 
     assert job_row(duty, gone)["unique_key"] is None
     row = job_row(duty, kept)
@@ -118,7 +118,7 @@ def test_a_row_that_a_claim_has_locked_is_left_to_it(
     with other_session(autocommit=False) as claimer:
         claimer.execute("SELECT FROM relay_job WHERE id = %s FOR UPDATE", (job_id,))
 
-        assert in_thread(lambda: expire(duty, keep=KEEP)).result(timeout=10) == 0
+        assert in_thread(lambda: expire(duty)).result(timeout=10) == 0
 
 
 def test_a_claim_says_how_long_a_job_may_wait_by_the_clock_of_the_machine(
@@ -167,11 +167,11 @@ def test_a_retry_past_the_deadline_waits_for_it_and_fails_then(
         is_charged=True,
         error_class="ValueError",
     )
-    read_finished(send_settled(hot, [late], worker_id=worker_id, hand_back_limit=KEEP))
-    assert expire(duty, keep=KEEP) == 0
+    read_finished(send_settled(hot, [late], worker_id=worker_id, hand_back_limit=HOUR))
+    assert expire(duty) == 0
 
     set_deadline(duty, job_id, -1)
-    assert expire(duty, keep=KEEP) == 1
+    assert expire(duty) == 1
 
     row = job_row(duty, job_id)
     assert (row["state"], row["failures"]) == ("failed", 1)
@@ -184,7 +184,8 @@ def test_it_reads_the_deadline_index_alone(duty: EngineConnection) -> None:
     late = add_jobs(duty, 3)
     for job_id in late:
         set_deadline(duty, job_id, -1)
-    values = {"limit": 1_000, "keep": KEEP, "error_class": "E", "error_message": "m"}
+    values = {"limit": 1_000, "error_class": "E", "error_message": "m"}
+    values |= rules.values()
 
     plan = "\n".join(
         row[0] for row in duty.execute(f"EXPLAIN {EXPIRE}".encode(), values)

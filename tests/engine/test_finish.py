@@ -196,17 +196,13 @@ def test_fail_is_final_and_keeps_who_ran_it(
     worker_id = add_worker(duty)
     [job_id] = hold(duty, worker_id)
 
-    end(
-        hot,
-        worker_id,
-        settled(job_id, 1, "fail", is_charged=True, keep_seconds=DAY_SECONDS),
-    )
+    end(hot, worker_id, settled(job_id, 1, "fail", is_charged=True))
 
     row = job_row(duty, job_id)
     assert (row["state"], row["failures"]) == ("failed", 1)
     assert row["worker_id"] == str(worker_id)
     assert seconds_between(row, "finished_at", "expires_at") == pytest.approx(
-        DAY_SECONDS, abs=1
+        30 * DAY_SECONDS, abs=1
     )
     assert attempts(duty, job_id) == [(1, "fail", "ValueError")]
 
@@ -217,13 +213,13 @@ def test_cancel_is_final_charges_nothing_and_keeps_who_ran_it(
     worker_id = add_worker(duty)
     [job_id] = hold(duty, worker_id, failures=1)
 
-    end(hot, worker_id, settled(job_id, 1, "cancel", keep_seconds=DAY_SECONDS))
+    end(hot, worker_id, settled(job_id, 1, "cancel"))
 
     row = job_row(duty, job_id)
     assert (row["state"], row["failures"]) == ("cancelled", 1)
     assert row["worker_id"] == str(worker_id)
     assert seconds_between(row, "finished_at", "expires_at") == pytest.approx(
-        DAY_SECONDS, abs=1
+        30 * DAY_SECONDS, abs=1
     )
     assert attempts(duty, job_id) == [(1, "cancel", "ValueError")]
     assert events(duty, job_id) == ["cancel"]
@@ -252,16 +248,13 @@ def test_j17_a_job_that_was_asked_to_stop_never_runs_again(
     end(
         hot,
         worker_id,
-        *(
-            settled(job_id, 1, verb, is_charged=True, keep_seconds=DAY_SECONDS)
-            for job_id in (asked, other)
-        ),
+        *(settled(job_id, 1, verb, is_charged=True) for job_id in (asked, other)),
     )
 
     row = job_row(duty, asked)
     assert (row["state"], row["failures"]) == ("cancelled", 0)
     assert seconds_between(row, "finished_at", "expires_at") == pytest.approx(
-        DAY_SECONDS, abs=1
+        30 * DAY_SECONDS, abs=1
     )
     assert events(duty, asked) == ["cancel"]
     assert job_row(duty, other)["state"] in ("queued", "retrying")
@@ -357,7 +350,7 @@ def test_failure_124_a_job_that_snoozes_for_ever_fails_with_that_reason(
             "worker_id = %s",
             (worker_id,),
         )
-        values = {"error_class": reason, "most": most, "keep_seconds": DAY_SECONDS}
+        values = {"error_class": reason, "most": most}
         attempt = job_row(duty, job_id)["attempt"]
         end(hot, worker_id, settled(job_id, attempt, "snooze", **values))
         return str(job_row(duty, job_id)["state"])
@@ -434,7 +427,7 @@ def test_hand_back_fails_once_its_limit_has_passed_and_nothing_ran_since(
     end(
         hot,
         worker_id,
-        settled(job_id, 3, "hand_back", error_class="UnknownTask", keep_seconds=60),
+        settled(job_id, 3, "hand_back", error_class="UnknownTask"),
     )
 
     row = job_row(duty, job_id)
@@ -460,8 +453,9 @@ def test_hand_back_within_the_limit_goes_on(
 
 
 def test_failure_063_delays_and_retentions_past_every_calendar_are_cut(
-    hot: EngineConnection, duty: EngineConnection
+    hot: EngineConnection, duty: EngineConnection, settings: Any
 ) -> None:
+    settings.RELAY = {"RETENTION_FAILED": timedelta.max}
     worker_id = add_worker(duty)
     retried, failed, completed = hold(duty, worker_id, 3)
     endless = timedelta.max.total_seconds()
@@ -470,7 +464,7 @@ def test_failure_063_delays_and_retentions_past_every_calendar_are_cut(
         hot,
         worker_id,
         settled(retried, 1, "retry", delay_seconds=endless),
-        settled(failed, 1, "fail", keep_seconds=endless),
+        settled(failed, 1, "fail"),
         Completed(completed, 1, "1", endless),
     )
 

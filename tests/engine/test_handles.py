@@ -15,6 +15,7 @@ from relay import (
     JobHandle,
     JobNotFound,
     RelayError,
+    ResultExpired,
     ResultTimeout,
     StateConflict,
     TaskFailed,
@@ -77,11 +78,17 @@ def test_a_result_is_what_the_function_returned() -> None:
     assert async_to_sync(handle.aresult)() == {"when": {1, 2}}
 
 
-def test_a_completed_job_without_a_result_gives_none() -> None:
+def test_a_result_that_is_none_is_told_from_one_that_has_expired() -> None:
     handle = add.enqueue(1, 2)
-    Job.objects.filter(pk=handle.id).update(state="completed", result=None)
+    end(handle, "completed", None)
 
     assert handle.result() is None
+
+    Job.objects.filter(pk=handle.id).update(result=None)
+    with pytest.raises(ResultExpired, match=f"job {handle.id} is gone") as raised:
+        handle.result()
+    assert raised.value.job_id == handle.id
+    assert handle.wait() == "completed"
 
 
 @pytest.mark.parametrize("state", ["failed", "cancelled"])

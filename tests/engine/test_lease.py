@@ -57,9 +57,7 @@ def seconds_left(session: psycopg.Connection[Any], worker_id: UUID) -> float:
 def take_all(
     session: EngineConnection, worker_id: UUID, *, loss_limit: int = 10
 ) -> tuple[int, list[lease.Ready]]:
-    return lease.take(
-        session, worker_id, loss_limit=loss_limit, keep=timedelta(days=30)
-    )
+    return lease.take(session, worker_id, loss_limit=loss_limit)
 
 
 def settle(
@@ -76,9 +74,7 @@ def settle(
         is_charged=is_charged,
         reason="killed by signal 9",
     )
-    return lease.settle_dead_child(
-        session, child, crash_limit=3, keep=timedelta(days=30)
-    )
+    return lease.settle_dead_child(session, child, crash_limit=3)
 
 
 # --- register and renew ---
@@ -362,9 +358,7 @@ def test_take_keeps_to_its_limit(duty: EngineConnection) -> None:
     lost = add_worker(duty, state="lost")
     hold(duty, lost, 25)
 
-    counts = [
-        lease.take(duty, lost, loss_limit=10, keep=None, limit=10)[0] for _ in range(4)
-    ]
+    counts = [lease.take(duty, lost, loss_limit=10, limit=10)[0] for _ in range(4)]
 
     assert counts == [10, 10, 5, 0]
 
@@ -387,12 +381,13 @@ def test_take_fails_a_job_as_poison_at_the_loss_limit_and_wakes_nobody(
 
 
 def test_take_with_a_retention_past_every_calendar_succeeds(
-    duty: EngineConnection,
+    duty: EngineConnection, settings: Any
 ) -> None:
+    settings.RELAY = {"RETENTION_FAILED": timedelta.max}
     lost = add_worker(duty, state="lost")
     hold(duty, lost)
 
-    assert lease.take(duty, lost, loss_limit=1, keep=timedelta.max)[0] == 1
+    assert lease.take(duty, lost, loss_limit=1)[0] == 1
 
 
 @pytest.mark.parametrize("state", ["running", "quiet", "draining"])
@@ -480,7 +475,7 @@ def test_failure_115_take_that_hangs_keeps_no_other_reaper_from_the_rest(
     hold(duty, lost, 10)
 
     with connect("default", role="duty", name="hung") as hung, hung.transaction():
-        lease.take(hung, lost, loss_limit=10, keep=None, limit=4)
+        lease.take(hung, lost, loss_limit=10, limit=4)
 
         assert take_all(duty, lost)[0] == 6
 
@@ -757,9 +752,7 @@ def test_j17_an_unknown_job_that_was_asked_to_stop_is_cancelled(
     worker_id = add_worker(duty)
     [asked] = hold(duty, worker_id, cancel_requested_at="now")
 
-    released = lease.release_held(
-        hot, worker_id, [(asked, 1)], reason="unknown", keep=timedelta(days=1)
-    )
+    released = lease.release_held(hot, worker_id, [(asked, 1)], reason="unknown")
 
     assert released == {asked}
     row = job_row(duty, asked)

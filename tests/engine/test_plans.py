@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from relay.engine import claim, finish, lease, promote, prune
+from relay.engine import claim, finish, lease, promote, prune, rules
 from relay.engine.connection import EngineConnection, connect
 from relay.ids import uuid7
 from tests.engine.rows import other_session
@@ -92,6 +92,14 @@ def _read(answer: Any) -> Explained:
         buffers=document["Plan"]["Shared Hit Blocks"]
         + document["Plan"]["Shared Read Blocks"],
     )
+
+
+@pytest.fixture(params=[False, True], ids=["alone", "followed"])
+def followed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tell whether the jobs' task names one that is enqueued when they fail."""
+    one = rules.Follower(task="tests.other", queue="q1", priority=1, max_retries=None)
+    followers = {"tests.noop": one} if request.param else {}
+    monkeypatch.setattr(rules, "_followers", followers)
 
 
 def explain_prepared(
@@ -302,7 +310,9 @@ def test_claim_by_a_lost_worker_searches_nothing(
 
 
 @pytest.mark.parametrize(
-    "statement", [finish.COMPLETE, finish.COMPLETE_AND_DELETE], ids=["keep", "delete"]
+    "statement",
+    [finish.COMPLETE, finish.COMPLETE_EXPIRING, finish.COMPLETE_AND_DELETE],
+    ids=["keep", "result first", "delete"],
 )
 def test_finish_stays_on_the_primary_key(
     hot: EngineConnection, queued: Rows, statement: str
@@ -327,6 +337,7 @@ def test_finish_under_an_old_token_reads_each_row_once(
     assert found.buffers < 6 * BATCH
 
 
+@pytest.mark.usefixtures("followed")
 def test_settle_stays_on_the_primary_key(hot: EngineConnection, queued: Rows) -> None:
     verbs = ("retry", "fail", "cancel", "hand_back", "release")
     outcomes = [
@@ -338,9 +349,10 @@ def test_settle_stays_on_the_primary_key(hot: EngineConnection, queued: Rows) ->
         "outcomes": json.dumps(outcomes),
         "worker_id": queued.worker_id,
         "hand_back_limit": timedelta(days=1),
+        **rules.values(),
     }
 
-    found = explain_prepared(hot, finish.SETTLE, values)
+    found = explain_prepared(hot, rules.told(finish.SETTLE), values)
 
     assert found.scans == {("Index Scan", "relay_job_pkey")}
     assert found.buffers < BUFFERS_PER_ROW * BATCH
@@ -364,21 +376,23 @@ def test_cancel_poll_reads_the_held_index(duty: EngineConnection, queued: Rows) 
     assert found.buffers < 2 * 2 * BATCH
 
 
+@pytest.mark.usefixtures("followed")
 def test_take_reads_the_held_index(duty: EngineConnection, queued: Rows) -> None:
     values = {
         "worker_id": queued.lost_id,
         "limit": BATCH,
         "loss_limit": 10,
-        "keep": None,
+        **rules.values(),
     }
 
-    found = explain(duty, lease.TAKE, values)
+    found = explain(duty, rules.told(lease.TAKE), values)
 
     assert found.indexes == {"relay_job_held_idx", "relay_job_pkey"}
     assert ("Seq Scan", None) not in found.scans
     assert found.buffers < BUFFERS_PER_ROW * BATCH
 
 
+@pytest.mark.usefixtures("followed")
 def test_settlement_of_a_dead_child_reads_the_held_index(
     duty: EngineConnection, queued: Rows
 ) -> None:
@@ -391,11 +405,11 @@ def test_settlement_of_a_dead_child_reads_the_held_index(
         "started": json.dumps(started),
         "is_charged": True,
         "crash_limit": 3,
-        "keep": None,
+        **rules.values(),
         "reason": "killed",
     }
 
-    found = explain(duty, lease.SETTLE_DEAD_CHILD, values)
+    found = explain(duty, rules.told(lease.SETTLE_DEAD_CHILD), values)
 
     assert found.indexes == {"relay_job_held_idx", "relay_job_pkey"}
     assert found.buffers < BUFFERS_PER_ROW * 2 * BATCH
@@ -409,7 +423,7 @@ def test_release_of_unknown_rows_stays_on_the_primary_key(
         "jobs": json.dumps(jobs),
         "worker_id": queued.worker_id,
         "reason": "unknown",
-        "keep": timedelta(days=30),
+        **rules.values(),
     }
 
     found = explain(hot, lease.RELEASE_HELD, values)
@@ -441,8 +455,21 @@ def test_promote_reads_the_due_index_and_nothing_that_is_not_due(
     assert nothing_due.buffers < 3 * 2 * BATCH
 
 
-def test_prune_reads_the_retention_index(duty: EngineConnection, queued: Rows) -> None:
-    found = explain(duty, prune.PRUNE_JOBS, {"limit": BATCH})
+@pytest.mark.parametrize(
+    "statement", [prune.PRUNE_JOBS, prune.DROP_RESULTS], ids=["jobs", "results"]
+)
+def test_prune_reads_the_retention_index(
+    duty: EngineConnection, queued: Rows, statement: str
+) -> None:
+    with duty.transaction(force_rollback=True):
+        if statement == prune.DROP_RESULTS:
+            duty.execute(
+                "UPDATE relay_job SET meta = '{\"row_keep_s\": 9}' "
+                "WHERE id IN (SELECT id FROM relay_job WHERE expires_at < now() "
+                "ORDER BY expires_at LIMIT %s)",
+                (2 * BATCH,),
+            )
+        found = explain(duty, statement, {"limit": BATCH})
 
     assert found.indexes == {"relay_job_retention_idx", "relay_job_pkey"}
     assert found.buffers < BUFFERS_PER_ROW * BATCH

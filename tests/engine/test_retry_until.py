@@ -32,7 +32,6 @@ def retry(
         delay_seconds=delay.total_seconds(),
         until=until,
         is_charged=True,
-        keep_seconds=60,
         error_class="ValueError",
         error_message="bad",
     )

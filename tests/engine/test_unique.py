@@ -98,8 +98,6 @@ def settle(
     session: EngineConnection,
     job: JobHandle[Any],
     verb: Verb,
-    *,
-    keep: float | None = 60.0,
 ) -> None:
     """Run the job to another end of its attempt."""
     worker_id = start(session)
@@ -107,7 +105,6 @@ def settle(
         id=job.id,
         attempt=row(job).attempt,
         verb=verb,
-        keep_seconds=keep,
         error_class="E",
     )
     sent = send_settled(
@@ -415,7 +412,7 @@ def test_failure_067_a_job_that_ended_otherwise_holds_no_key_but_that_of_a_windo
     elif end == "lost":
         worker_id = start(hot)
         lease.set_state(duty, [worker_id], "stopped")
-        lease.take(duty, worker_id, loss_limit=1, keep=HOUR)
+        lease.take(duty, worker_id, loss_limit=1)
     else:
         worker_id = start(hot)
         dead = lease.DeadChild(
@@ -424,7 +421,7 @@ def test_failure_067_a_job_that_ended_otherwise_holds_no_key_but_that_of_a_windo
             is_charged=True,
             reason="killed",
         )
-        lease.settle_dead_child(duty, dead, crash_limit=1, keep=HOUR)
+        lease.settle_dead_child(duty, dead, crash_limit=1)
 
     second = add(rule)
 
@@ -476,7 +473,7 @@ def test_a_lost_or_crashed_worker_leaves_the_key_with_its_job(
     first = add(Unique())
     worker_id = start(hot)
     lease.set_state(duty, [worker_id], "stopped")
-    lease.take(duty, worker_id, loss_limit=10, keep=None)
+    lease.take(duty, worker_id, loss_limit=10)
     taken = add(Unique())
     worker_id = start(hot)
     dead = lease.DeadChild(
@@ -485,7 +482,7 @@ def test_a_lost_or_crashed_worker_leaves_the_key_with_its_job(
         is_charged=True,
         reason="killed",
     )
-    lease.settle_dead_child(duty, dead, crash_limit=3, keep=None)
+    lease.settle_dead_child(duty, dead, crash_limit=3)
     crashed = add(Unique())
     worker_id = start(hot)
     lease.release_held(hot, worker_id, [(first.id, 3)], reason="unknown")
@@ -535,13 +532,19 @@ def test_a_key_that_an_older_release_left_on_an_ended_job_is_free(state: str) ->
 @pytest.mark.parametrize("keep", [0.0, 60.0, None])
 @pytest.mark.parametrize("end", ["complete", "fail"])
 def test_a_row_stays_for_as_long_as_its_window(
-    hot: EngineConnection, duty: EngineConnection, keep: float | None, end: str
+    hot: EngineConnection,
+    duty: EngineConnection,
+    keep: float | None,
+    end: str,
+    settings: Any,
 ) -> None:
+    seconds = None if keep is None else timedelta(seconds=keep)
+    settings.RELAY = {"RETENTION_FAILED": seconds}
     first = add(Unique(for_=HOUR))
     if end == "complete":
         complete(hot, first, keep=keep)
     else:
-        settle(hot, first, "fail", keep=keep)
+        settle(hot, first, "fail")
 
     job = row(first)
     assert prune_jobs(duty) == 0

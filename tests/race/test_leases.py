@@ -69,7 +69,7 @@ def retry(session: EngineConnection, worker_id: UUID, job_id: UUID) -> bool:
 
 
 def take(session: EngineConnection, worker_id: UUID) -> bool:
-    return lease.take(session, worker_id, loss_limit=10, keep=None)[0] == 1
+    return lease.take(session, worker_id, loss_limit=10)[0] == 1
 
 
 def held_each_by_a_worker_without_a_row(
@@ -131,7 +131,7 @@ def test_failure_077_five_reapers_at_once_take_each_job_once(
     def reap(session: EngineConnection) -> int:
         lost = lease.give_up(session)
         return sum(
-            lease.take(session, worker_id, loss_limit=10, keep=None, limit=30)[0]
+            lease.take(session, worker_id, loss_limit=10, limit=30)[0]
             for _ in range(20)
             for worker_id in {*lost, *lease.orphan_holders(session)}
         )
@@ -202,7 +202,7 @@ def test_reapers_take_nothing_from_workers_with_a_live_lease(
         def once(_: int) -> list[UUID]:
             lost = lease.give_up(reaping[side])
             for worker_id in workers:
-                lease.take(reaping[side], worker_id, loss_limit=99, keep=None)
+                lease.take(reaping[side], worker_id, loss_limit=99)
             return lost
 
         return once
@@ -244,7 +244,7 @@ def test_failure_081_a_dead_child_s_open_finish_and_its_settlement_do_not_deadlo
             is_charged=True,
             reason="killed",
         )
-        return lease.settle_dead_child(duty, child, crash_limit=3, keep=None)[0]
+        return lease.settle_dead_child(duty, child, crash_limit=3)[0]
 
     results = race(finish, settle, rounds=len(workers))
 

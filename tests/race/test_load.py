@@ -70,7 +70,6 @@ class Finisher:
                 id=job.id,
                 attempt=job.attempt,
                 verb=VERBS[job.attempt % 4],
-                keep_seconds=0.0,
             )
             for number, job in enumerate(jobs)
             if not number % 4
@@ -91,7 +90,7 @@ class Finisher:
 def sweep(session: EngineConnection) -> None:
     promote(session, limit=50)
     for worker_id in {*lease.give_up(session), *lease.orphan_holders(session)}:
-        lease.take(session, worker_id, loss_limit=10**6, keep=None, limit=50)
+        lease.take(session, worker_id, loss_limit=10**6, limit=50)
 
 
 def prune(session: EngineConnection) -> None:

@@ -311,7 +311,7 @@ def test_a_key_is_neither_lost_nor_leaked_by_a_worker_s_death(
 
     while_held = bound.enqueue(1)
     assert lease.give_up(duty) == [worker_id]
-    lease.take(duty, worker_id, loss_limit=10, keep=None)
+    lease.take(duty, worker_id, loss_limit=10)
     while_taken = bound.enqueue(1)
     with connect("default", role="hot", name="heir") as heir:
         heir_id = add_worker(heir)

@@ -8,8 +8,10 @@ from typing import Any, assert_type
 
 from relay import (
     Backoff,
+    Failure,
     JobHandle,
     JobRequest,
+    Retention,
     Task,
     Unique,
     aenqueue,
@@ -71,6 +73,24 @@ def by_class() -> None: ...
 @task(transactional=True)
 def transactional(a: int) -> str:
     return str(a)
+
+
+@task
+def tell(failure: Failure) -> None:
+    assert_type(failure.error_class, str | None)
+
+
+@task
+async def tell_later(failure: Failure) -> None:
+    assert_type(await failure.aarguments(), tuple[list[Any], dict[str, Any]])
+
+
+@task(on_failure=tell, retention=Retention(failed=None, result=timedelta(hours=1)))
+def told(a: int) -> None: ...
+
+
+@task(on_failure=tell_later)
+async def told_later(a: int) -> None: ...
 
 
 @cron("0 7 * * 1-5", timezone="Europe/Rome")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from relay import Unique, cron, enqueue, enqueue_many, task
+from relay import Retention, Unique, cron, enqueue, enqueue_many, task
 
 
 @task
@@ -39,6 +39,21 @@ def no_backoff() -> None: ...
 
 @task(give_up_on=(ValueError(),))  # E: arg-type
 def no_class() -> None: ...
+
+
+@task(on_failure=coroutine)  # E: arg-type
+def wrong_follower() -> None: ...
+
+
+@task(on_failure=bare)  # E: arg-type
+def no_follower() -> None: ...
+
+
+@task(retention=60)  # E: call-overload untyped-decorator
+def no_retention() -> None: ...
+
+
+Retention(failed=60)  # E: arg-type
 
 
 @cron("* * * * *")  # E: type-var

@@ -16,7 +16,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection
 
-from relay import Retry, SkipRetry, Snooze, current_job, task
+from relay import Failure, Retry, SkipRetry, Snooze, current_job, task
 from tests.worker.effects import note
 
 
@@ -29,6 +29,17 @@ def quick(said: object = None) -> object:
 @task
 def silent() -> None:
     pass
+
+
+@task
+def mourn(failure: Failure) -> None:
+    note("start", [str(failure.job_id), failure.error_class])
+
+
+@task(on_failure=mourn)
+def die_mourned() -> None:
+    note("start")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @task

@@ -73,6 +73,19 @@ def test_failure_003_poison_job_starts_three_times_and_stops_nobody_else(
     assert (row["failures"], row["crashes"]) == (0, 3)
 
 
+def test_a_job_whose_processes_died_has_its_follower_run(
+    database: Database, workers: Workers
+) -> None:
+    workers.start("-c", "1", CRASH_LIMIT=2)
+    poison = database.enqueue_one("die_mourned")
+
+    database.wait_for(poison, "failed", seconds=30)
+    database.wait_for_all(1, seconds=30)
+
+    said = [effect.said for effect in database.effects() if effect.said is not None]
+    assert said == [[str(poison), "PoisonJob"]]
+
+
 def test_a_job_with_a_crash_on_record_runs_alone(
     database: Database, workers: Workers
 ) -> None:
