@@ -30,7 +30,7 @@ from relay.exceptions import (
 from relay.failure import Failure
 from relay.retention import Retention
 from relay.retry import Backoff
-from relay.scheduler.registry import cron
+from relay.scheduler.declare import cron, every, once
 from relay.tasks import (
     JobHandle,
     JobRequest,
@@ -80,5 +80,7 @@ __all__ = [
     "current_job",
     "enqueue",
     "enqueue_many",
+    "every",
+    "once",
     "task",
 ]

@@ -1,35 +1,42 @@
-"""Schedules and their occurrences in the admin: edit, enable, run now, look back."""
+"""Schedules in the admin: edit, enable, run now, look ahead and back."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any, Final
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
 from django.contrib.admin.widgets import AdminTextInputWidget
-from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models
-from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from relay.admin.lists import RelayAdmin, actor_of
-from relay.conf import get_settings
+from relay.admin.lists import NOTHING, RelayAdmin, actor_of, clamped, moment
+from relay.admin.schedule_form import (
+    SPANS,
+    ArgumentsField,
+    ScheduleForm,
+    SpanField,
+    as_span,
+)
 from relay.exceptions import ScheduleError
-from relay.models import Occurrence, Schedule, ScheduleSource
+from relay.models import Occurrence, OccurrenceState, Schedule, ScheduleSource
 from relay.scheduler import acts
-from relay.scheduler.cron import load_zone, occurrences, parse
+from relay.scheduler.lateness import Lateness, read_lateness
+from relay.scheduler.preview import Run, preview
 
-__all__ = ["OccurrenceAdmin", "ScheduleAdmin"]
+__all__ = ["ScheduleAdmin"]
 
-NEXT_FIRES: Final = 5
+NEXT_FIRES: Final = 10
+# Occurrences shown on a schedule's page, of so many that are looked at.
+LAST_SHOWN: Final = 20
+LAST_LOOKED_AT: Final = 1_000
 MOST_AT_ONCE: Final = 100
-# Schedules offered to filter occurrences by.
-MOST_OFFERED: Final = 1_000
 
 # What @cron says; the row says whether it is enabled.
 _OWNED_BY_CODE: Final = (
@@ -40,46 +47,94 @@ _OWNED_BY_CODE: Final = (
     "priority",
     "cron",
     "seconds",
+    "every_ms",
+    "once_at",
     "timezone",
+    "starts_at",
+    "ends_at",
+    "excluded",
+    "spread_ms",
+    "overlap",
+    "success_within_ms",
     "catch_up",
     "catch_up_window_ms",
 )
 
-if TYPE_CHECKING:
-    _ScheduleForm = forms.ModelForm[Schedule]
-else:
-    _ScheduleForm = forms.ModelForm
+_WHEN: Final = (
+    "cron",
+    "seconds",
+    "every_ms",
+    "once_at",
+    "timezone",
+    "starts_at",
+    "ends_at",
+    "excluded",
+    "spread_ms",
+)
+
+_SHOWN_OF_OCCURRENCE: Final = ("id", "state", "outcome", "reason", "count", "job_id")
+
+# Of the times, those that a form edits.
+_EDITED_TIMES: Final = ("once_at", "starts_at", "ends_at")
 
 
-class ArgumentsField(forms.JSONField):
-    """Refuses, where Django fails, what cannot be read; shows again what was typed."""
-
-    def to_python(self, value: Any) -> Any:
-        try:
-            return super().to_python(value)
-        except (RecursionError, ValueError) as error:
-            raise ValidationError(
-                "Too deep, or with too long a number, to be read.", code="unreadable"
-            ) from error
-
-    def bound_data(self, data: Any, initial: Any) -> Any:
-        # Django would read it, and write it anew: a lone surrogate cannot be sent.
-        return data if data is None or self.disabled else InvalidJSONInput(data)
+_HELP: Final = {
+    "cron": "Five fields, or with seconds six; or give an interval, or one instant.",
+    "every_ms": "As 45 (seconds), 10:00 or 06:00:00: counted from its start, or from "
+    "1970-01-01 00:00 UTC.",
+    "once_at": "Due this once.",
+    "excluded": "One a line: 2026-12-25, 2026-12-24/2027-01-06, or an expression of "
+    "five fields such as * * 25 12 *. In the schedule's time zone.",
+    "spread_ms": "Each run comes so much later at most, always by the same.",
+    "success_within_ms": "Reported if no job has completed for longer.",
+    "catch_up_window_ms": "How far back missed runs are caught up.",
+    "overlap": "While an earlier run has not ended.",
+}
 
 
-class ScheduleForm(_ScheduleForm):
-    """Shows the model's reasons; those about fields it leaves out, above the form."""
+def _with_spans(names: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(_SPANS_SHOWN.get(name, name) for name in names)
 
-    def add_error(self, field: str | None, error: Any) -> None:
-        if field is None and hasattr(error, "error_dict"):
-            for name, reasons in error.error_dict.items():
-                if name == NON_FIELD_ERRORS or name in self.fields:
-                    super().add_error(name, reasons)
-                else:
-                    text = "; ".join(ValidationError(reasons).messages)
-                    super().add_error(None, f"{name}: {text}")
-        else:
-            super().add_error(field, error)
+
+def _describe(lateness: Lateness) -> str | None:
+    second = timedelta(seconds=1)
+    if lateness.is_late:
+        return f"late by {lateness.late_by // second * second}"
+    if lateness.is_unsuccessful:
+        return f"no success for {lateness.unsuccessful_for // second * second}"
+    return None
+
+
+def _line(run: Run) -> str:
+    text = (
+        f"{run.local:%Y-%m-%d %H:%M:%S} {run.local.tzinfo} "
+        f"({run.planned_at:%Y-%m-%d %H:%M:%S} UTC)"
+    )
+    if run.starts_at != run.planned_at:
+        text += f", spread to {run.starts_at.astimezone(run.local.tzinfo):%H:%M:%S}"
+    return f"{text}, {run.mark}" if run.mark else text
+
+
+def _became(row: Occurrence) -> str:
+    text = row.outcome or row.state
+    if row.count > 1:
+        text += f" {row.count:,} times"
+    return f"{text}: {row.reason}" if row.reason else text
+
+
+def _span_of(name: str, label: str) -> Callable[[Schedule], str]:
+    """Return what shows a column of milliseconds as a span."""
+
+    @admin.display(description=label)
+    def shown(schedule: Schedule) -> str:
+        value = getattr(schedule, name)
+        return NOTHING if value is None else str(as_span(value))
+
+    shown.__name__ = name
+    return shown
+
+
+_SPANS_SHOWN: Final = {name: _span_of(name, label) for name, label in SPANS.items()}
 
 
 @admin.register(Schedule)
@@ -95,33 +150,74 @@ class ScheduleAdmin(RelayAdmin):
     list_display = (
         "name",
         "task",
-        "cron",
+        "when",
         "timezone",
         "enabled",
         "source",
         "next_due_at",
         "last_due_at",
-        "last_error",
+        "last_success_at",
+        "trouble",
     )
     actions = ("run_now", "enable", "disable")
     fieldsets = (
-        (None, {"fields": ("name", "enabled", "source", "last_error")}),
-        ("When", {"fields": ("cron", "seconds", "timezone", "next_fires")}),
+        (None, {"fields": ("name", "enabled", "source", "trouble")}),
+        ("When", {"fields": (*_WHEN, "next_fires")}),
         ("What", {"fields": ("task", "args", "queue", "priority")}),
-        ("What was missed", {"fields": ("catch_up", "catch_up_window_ms")}),
-        ("Times", {"fields": ("next_due_at", "last_due_at", "created_at")}),
+        (
+            "Late, missed and overlapping runs",
+            {
+                "fields": (
+                    "overlap",
+                    "catch_up",
+                    "catch_up_window_ms",
+                    "success_within_ms",
+                    "latest",
+                    "not_run",
+                )
+            },
+        ),
+        (
+            "Times",
+            {
+                "fields": (
+                    "next_due_at",
+                    "waiting_at",
+                    "last_due_at",
+                    "last_success_at",
+                    "finished_at",
+                    "created_at",
+                )
+            },
+        ),
     )
     _fieldsets_to_add = (
         (None, {"fields": ("name", "enabled")}),
-        ("When", {"fields": ("cron", "seconds", "timezone")}),
-        *fieldsets[2:4],
+        ("When", {"fields": _WHEN}),
+        fieldsets[2],
+        (
+            "Late, missed and overlapping runs",
+            {
+                "fields": (
+                    "overlap",
+                    "catch_up",
+                    "catch_up_window_ms",
+                    "success_within_ms",
+                )
+            },
+        ),
     )
     _shown_only = (
         "source",
-        "last_error",
+        "trouble",
         "next_fires",
+        "latest",
+        "not_run",
         "next_due_at",
+        "waiting_at",
         "last_due_at",
+        "last_success_at",
+        "finished_at",
         "created_at",
     )
 
@@ -132,20 +228,41 @@ class ScheduleAdmin(RelayAdmin):
         """Leave out what a schedule has only once it is there."""
         if obj is None:
             return self._fieldsets_to_add
-        return super().get_fieldsets(request, obj)
+        shown = super().get_fieldsets(request, obj)
+        if obj.source == ScheduleSource.CODE:
+            return [
+                (title, {"fields": _with_spans(options["fields"])})
+                for title, options in shown
+            ]
+        # Here those times are edited.
+        edited = {self._moments[name]: name for name in _EDITED_TIMES}
+        return [
+            (title, {"fields": tuple(edited.get(f, f) for f in options["fields"])})
+            for title, options in shown
+        ]
 
     def get_readonly_fields(
         self, request: HttpRequest, obj: Schedule | None = None
     ) -> tuple[Any, ...]:
         if obj is not None and obj.source == ScheduleSource.CODE:
-            return self.shown(self._shown_only + _OWNED_BY_CODE)
+            return _with_spans(self.shown(self._shown_only + _OWNED_BY_CODE))
         return self.shown(self._shown_only)
 
     def formfield_for_dbfield(
         self, db_field: models.Field[Any, Any], request: HttpRequest, **kwargs: Any
     ) -> forms.Field | None:
+        if db_field.name in SPANS:
+            label = SPANS[db_field.name].capitalize()
+            return SpanField(
+                label=label,
+                required=not db_field.blank,
+                initial=db_field.get_default(),
+                help_text=_HELP[db_field.name],
+            )
+        kwargs["help_text"] = _HELP.get(db_field.name, "")
         if isinstance(db_field, models.TextField) and not db_field.choices:
-            kwargs["widget"] = AdminTextInputWidget
+            if db_field.name != "excluded":
+                kwargs["widget"] = AdminTextInputWidget
             if db_field.null:
                 kwargs["empty_value"] = None
         return super().formfield_for_dbfield(db_field, request, **kwargs)
@@ -181,29 +298,76 @@ class ScheduleAdmin(RelayAdmin):
             update_fields=form.changed_data if change else None,
         )
 
-    @admin.display(description=f"next {NEXT_FIRES} fires")
+    # --- columns ---------------------------------------------------------------------
+
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        found = super().get_changelist_instance(request)
+        lateness = {row.id: row for row in read_lateness(using=self.alias)}
+        for schedule in found.result_list:
+            schedule.lateness = lateness.get(schedule.pk)
+        return found
+
+    @admin.display(description="when")
+    def when(self, schedule: Schedule) -> str:
+        if schedule.cron:
+            return schedule.cron
+        if schedule.every_ms is not None:
+            return f"every {as_span(schedule.every_ms)}"
+        return "once"
+
+    @admin.display(description="trouble")
+    def trouble(self, schedule: Schedule) -> str | None:
+        """Why it cannot be kept, how late it is, how long it has not succeeded."""
+        if schedule.last_error:
+            return schedule.last_error
+        if hasattr(schedule, "lateness"):
+            lateness = schedule.lateness
+        else:
+            rows = read_lateness(using=self.alias)
+            lateness = next((row for row in rows if row.id == schedule.pk), None)
+        return None if lateness is None else _describe(lateness)
+
+    @admin.display(description=f"next {NEXT_FIRES} runs")
     def next_fires(self, schedule: Schedule) -> SafeString | str | None:
-        if not schedule.cron:
-            return None
         try:
-            spec = parse(
-                schedule.cron, seconds=schedule.seconds, hash_id=str(schedule.pk)
-            )
-            zone = load_zone(schedule.timezone)
-        except ScheduleError as error:
+            runs = preview(schedule, now=timezone.now(), limit=NEXT_FIRES)
+        except (ScheduleError, TypeError, AttributeError) as error:
             return str(error)
-        fires = occurrences(spec, zone, after=timezone.now(), limit=NEXT_FIRES)
-        return format_html_join(
-            "",
-            "<div>{} ({} UTC)</div>",
-            (
-                (
-                    f"{fire.astimezone(zone):%Y-%m-%d %H:%M:%S} {schedule.timezone}",
-                    f"{fire:%Y-%m-%d %H:%M:%S}",
-                )
-                for fire in fires
-            ),
+        if not runs:
+            return "none: nothing is due any more"
+        return format_html_join("", "<div>{}</div>", ((_line(run),) for run in runs))
+
+    @admin.display(description=f"latest {LAST_SHOWN} occurrences")
+    def latest(self, schedule: Schedule) -> SafeString | str:
+        return self._occurrences(schedule, self._latest(schedule)[:LAST_SHOWN])
+
+    @admin.display(description="missed and skipped")
+    def not_run(self, schedule: Schedule) -> SafeString | str:
+        latest = self._latest(schedule).values("pk")[:LAST_LOOKED_AT]
+        rows = self._latest(schedule).filter(
+            pk__in=latest, state__in=(OccurrenceState.MISSED, OccurrenceState.SKIPPED)
         )
+        return self._occurrences(schedule, rows[:LAST_SHOWN])
+
+    def _latest(self, schedule: Schedule) -> models.QuerySet[Any]:
+        # Index: relay_occurrence_once, from its end.
+        rows = Occurrence.objects.using(self.alias).filter(schedule_id=schedule.pk)
+        rows = rows.annotate(shown_at=clamped("due_at")).only(*_SHOWN_OF_OCCURRENCE)
+        return rows.order_by("-due_at")
+
+    def _occurrences(
+        self, schedule: Schedule, rows: models.QuerySet[Any]
+    ) -> SafeString | str:
+        lines = format_html_join(
+            "",
+            "<div>{} {} {}</div>",
+            ((moment(row.shown_at), _became(row), self._job(row)) for row in rows),
+        )
+        return lines or NOTHING
+
+    def _job(self, occurrence: Occurrence) -> SafeString | str:
+        job_id = occurrence.job_id
+        return "" if job_id is None else self.link("job", job_id)
 
     # --- actions ---------------------------------------------------------------------
 
@@ -262,63 +426,3 @@ class ScheduleAdmin(RelayAdmin):
             return None
         rows = Schedule.objects.using(self.alias).filter(pk__in=ids)
         return list(rows.only("id", "name").order_by("name"))
-
-
-class OfSchedule(admin.SimpleListFilter):
-    """By schedule; the names come from the schedules' rows."""
-
-    title = "schedule"
-    parameter_name = "schedule"
-
-    def lookups(
-        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
-    ) -> list[tuple[str, str]]:
-        rows = Schedule.objects.using(get_settings().database).order_by("name")
-        offered = rows.values_list("id", "name")[:MOST_OFFERED]
-        return [(str(key), name) for key, name in offered]
-
-    def queryset(
-        self, request: HttpRequest, queryset: models.QuerySet[Occurrence]
-    ) -> models.QuerySet[Occurrence]:
-        value = self.value()
-        if value is None:
-            return queryset
-        try:
-            return queryset.filter(schedule_id=UUID(value))
-        except ValueError as error:
-            raise IncorrectLookupParameters(f"{value!r} is no id") from error
-
-
-@admin.register(Occurrence)
-class OccurrenceAdmin(RelayAdmin):
-    """One due instant a line, the newest first."""
-
-    filter_parameters = ("schedule",)
-
-    list_display = ("due_at", "schedule_name", "state", "job_link", "count", "until_at")
-    list_filter = (OfSchedule,)
-    fields = (
-        "schedule_name",
-        "due_at",
-        "state",
-        "job_link",
-        "count",
-        "until_at",
-        "created_at",
-    )
-
-    def get_queryset(self, request: HttpRequest) -> models.QuerySet[Occurrence]:
-        rows: models.QuerySet[Occurrence] = super().get_queryset(request)
-        return rows.annotate(name_of_schedule=models.F("schedule__name"))
-
-    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
-        # relay_occurrence_once, from a schedule's last row; else the primary key.
-        return ("-due_at",) if "schedule" in request.GET else ("-id",)
-
-    @admin.display(description="schedule")
-    def schedule_name(self, occurrence: Any) -> str:
-        return str(occurrence.name_of_schedule)
-
-    @admin.display(description="job")
-    def job_link(self, occurrence: Occurrence) -> SafeString | str:
-        return self.link("job", occurrence.job_id)

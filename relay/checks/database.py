@@ -1,10 +1,11 @@
-"""E001, W003, W010, W012: what only the database can tell."""
+"""E001, W003, W010, W012, W013: what only the database can tell."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 from django.core.checks import CheckMessage
@@ -14,7 +15,8 @@ from django.db.migrations.loader import MigrationLoader
 
 from relay.checks.code import unknown_queue
 from relay.checks.messages import error, readable_settings, warning
-from relay.models import Job, Queue, Schedule, ScheduleSource, Worker
+from relay.models import Job, Occurrence, Queue, Schedule, ScheduleSource, Worker
+from relay.scheduler.lateness import read_lateness
 from relay.scheduler.validation import find_errors
 from relay.tasks import all_tasks, known_queues
 
@@ -29,7 +31,7 @@ SKEW_SECONDS: Final = 2.0
 def check_database(
     *, databases: Sequence[str] | None = None, **_: object
 ) -> list[CheckMessage]:
-    """E001, W003, W010 and W012: what only the database can tell."""
+    """E001, W003, W010, W012 and W013: what only the database can tell."""
     relay = readable_settings()
     if relay is None or relay.database not in (databases or ()):
         return []
@@ -49,6 +51,7 @@ def check_database(
         *_check_autovacuum(connection),
         *_check_clock(connection),
         *_check_rows(relay.database),
+        *_check_lateness(relay.database),
     ]
 
 
@@ -83,7 +86,7 @@ def _unapplied(alias: str, names: Sequence[str]) -> CheckMessage:
 def _check_indexes(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
     wanted = {
         index.name: model._meta.db_table
-        for model in (Job, Queue, Schedule, Worker)
+        for model in (Job, Occurrence, Queue, Schedule, Worker)
         for index in model._meta.indexes
     }
     rows = _ask(
@@ -175,6 +178,28 @@ def _check_rows(alias: str) -> Iterator[CheckMessage]:
             )
         if row.source != ScheduleSource.CODE and row.queue not in {None, *queues}:
             yield unknown_queue(row.name, str(row.queue))
+
+
+def _check_lateness(alias: str) -> Iterator[CheckMessage]:
+    for row in read_lateness(using=alias):
+        if row.is_late:
+            yield warning(
+                "W013",
+                f"the schedule {row.name!r} is late by {_whole(row.late_by)}",
+                "Start workers or relay_scheduler: none seems to fire schedules.",
+            )
+        elif row.is_unsuccessful:
+            yield warning(
+                "W013",
+                f"no job of the schedule {row.name!r} has completed for "
+                f"{_whole(row.unsuccessful_for)}; it says success_within="
+                f"{row.success_within}",
+                "Look at its occurrences and failed jobs in the admin.",
+            )
+
+
+def _whole(span: timedelta) -> timedelta:
+    return timedelta(seconds=span // timedelta(seconds=1))
 
 
 def _bad_row(text: str) -> CheckMessage:

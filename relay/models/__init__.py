@@ -13,6 +13,7 @@ from relay.models.schedule import (
     CatchUp,
     Occurrence,
     OccurrenceState,
+    Overlap,
     Schedule,
     ScheduleSource,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "JobState",
     "Occurrence",
     "OccurrenceState",
+    "Overlap",
     "Queue",
     "QueuePolicy",
     "Schedule",

@@ -10,11 +10,13 @@ from django.db import models
 from django.db.models.functions import Now
 
 from relay.ids import uuid7
+from relay.models.fields import PlainArrayField
 
 __all__ = [
     "CatchUp",
     "Occurrence",
     "OccurrenceState",
+    "Overlap",
     "Schedule",
     "ScheduleSource",
 ]
@@ -26,6 +28,15 @@ class CatchUp(models.TextChoices):
     NONE = "none"
     LATEST = "latest"
     ALL = "all"
+
+
+class Overlap(models.TextChoices):
+    """What happens with an occurrence while an earlier run has not ended."""
+
+    ALLOW = "allow"
+    SKIP = "skip"
+    QUEUE = "queue", "Queue one"
+    CANCEL = "cancel", "Cancel previous"
 
 
 class ScheduleSource(models.TextChoices):
@@ -40,16 +51,24 @@ _DEFINITION = {
     "catch_up",
     "catch_up_window_ms",
     "cron",
+    "ends_at",
+    "every_ms",
+    "excluded",
+    "once_at",
+    "overlap",
     "priority",
     "queue",
     "seconds",
+    "spread_ms",
+    "starts_at",
+    "success_within_ms",
     "task",
     "timezone",
 }
 
 
 class Schedule(models.Model):
-    """One schedule: an expression in a zone, and the job it enqueues."""
+    """One schedule: when it is due, and the job it enqueues."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     name = models.TextField(unique=True)
@@ -57,16 +76,31 @@ class Schedule(models.Model):
     args = models.JSONField(default=dict, blank=True)
     queue = models.TextField(null=True, blank=True)
     priority = models.SmallIntegerField(null=True, blank=True)
-    cron = models.TextField()
+    # One of three says when: an expression, an interval, or an instant (once_at).
+    cron = models.TextField(default="", db_default="", blank=True)
     # Six fields, the second first, instead of five.
     seconds = models.BooleanField(default=False, db_default=False)
     timezone = models.TextField(default="UTC", db_default="UTC")
+    every_ms = models.BigIntegerField(null=True, blank=True)
+    once_at = models.DateTimeField(null=True, blank=True)
+    # Nothing is due before or after; both included. Intervals count from starts_at.
+    starts_at = models.DateTimeField(null=True, blank=True)
+    ends_at = models.DateTimeField(null=True, blank=True)
+    # Dates and expressions that are left out, one a line.
+    excluded = models.TextField(null=True, blank=True)
+    # It runs up to so long after each planned time: always the same time.
+    spread_ms = models.BigIntegerField(null=True, blank=True)
     catch_up = models.TextField(
         choices=CatchUp.choices, default=CatchUp.LATEST, db_default=CatchUp.LATEST
     )
     catch_up_window_ms = models.BigIntegerField(
         default=86_400_000, db_default=86_400_000
     )
+    overlap = models.TextField(
+        choices=Overlap.choices, default=Overlap.ALLOW, db_default=Overlap.ALLOW
+    )
+    # Without a success for longer than this it is reported.
+    success_within_ms = models.BigIntegerField(null=True, blank=True)
     enabled = models.BooleanField(default=True, db_default=True)
     source = models.TextField(
         choices=ScheduleSource.choices,
@@ -80,7 +114,16 @@ class Schedule(models.Model):
     # made, shows as a difference and plans the schedule anew from then on.
     planned = models.TextField(null=True, editable=False)
     next_due_at = models.DateTimeField(null=True, editable=False)
+    # When a scheduler found that nothing is due any more.
+    finished_at = models.DateTimeField(null=True, editable=False)
     last_due_at = models.DateTimeField(null=True, editable=False)
+    # The latest planned time whose job has completed, and when that was.
+    last_success_due_at = models.DateTimeField(null=True, editable=False)
+    last_success_at = models.DateTimeField(null=True, editable=False)
+    # Unless runs may overlap: the jobs that may not have ended, and the occurrence
+    # that waits for them.
+    open_jobs = PlainArrayField(models.UUIDField(), null=True, editable=False)
+    waiting_at = models.DateTimeField(null=True, editable=False)
     last_error = models.TextField(null=True, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
@@ -120,6 +163,8 @@ class OccurrenceState(models.TextChoices):
 
     FIRED = "fired"
     MISSED = "missed"
+    SKIPPED = "skipped"
+    WAITING = "waiting"
 
 
 class Occurrence(models.Model):
@@ -147,6 +192,13 @@ class Occurrence(models.Model):
     # For a missed row: how many instants it stands for, and the last of them.
     count = models.IntegerField(db_default=1)
     until_at = models.DateTimeField(null=True)
+    # Why it was skipped.
+    reason = models.TextField(null=True)
+    # The occurrence before it that was run: where the stretch of time begins that this
+    # one is about.
+    window_start = models.DateTimeField(null=True)
+    # The final state of its job, noted before the job is pruned.
+    outcome = models.TextField(null=True)
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -154,6 +206,13 @@ class Occurrence(models.Model):
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(
                 name="relay_occurrence_once", fields=["schedule", "due_at"]
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(
+                name="relay_occurrence_open_idx",
+                fields=["schedule", "due_at"],
+                condition=models.Q(job__isnull=False, outcome__isnull=True),
             ),
         ]
 

@@ -12,6 +12,7 @@ from django.db import connections, transaction
 from relay.engine import enqueue
 from relay.exceptions import ScheduleError
 from relay.scheduler.job import make_job
+from relay.scheduler.overlap import OPEN_JOBS
 
 __all__ = ["run_now", "set_enabled"]
 
@@ -26,6 +27,13 @@ SELECT %(job_id)s::uuid, clock_timestamp(), 'run_schedule', %(actor)s,
        jsonb_build_object('schedule', name)
 FROM relay_schedule WHERE id = %(schedule_id)s::uuid
 """
+
+# What a person starts counts as a run that later ones may have to wait for. The row is
+# locked to the end of the transaction: no scheduler decides meanwhile.
+NOTE_OPEN: Final = f"""
+UPDATE relay_schedule SET open_jobs = ({OPEN_JOBS}) || %(job_id)s::uuid
+WHERE id = %(schedule_id)s::uuid AND overlap <> 'allow'
+"""  # noqa: S608 - joins a constant, no value
 
 # enabled is compared as it is once locked: that of the statement's snapshot may be
 # older.
@@ -64,7 +72,8 @@ class _Row:
 def run_now(schedule_id: UUID, *, actor: str | None, using: str) -> UUID:
     """Enqueue the schedule's job at once, apart from its due instants; return its id.
 
-    A run that a person asked for is no occurrence: the plan stays as it is.
+    A run that a person asked for is no occurrence: the plan stays as it is, and it
+    starts whatever the schedule's overlap policy says.
 
     Raises:
         ScheduleError: the schedule is gone or cannot be kept; nothing was enqueued.
@@ -79,10 +88,9 @@ def run_now(schedule_id: UUID, *, actor: str | None, using: str) -> UUID:
             if found is None:
                 raise ScheduleError(f"schedule {schedule_id} does not exist")
             job = make_job(_Row(*found))
-            cursor.execute(
-                NOTE_RUN,
-                {"job_id": job.id, "schedule_id": schedule_id, "actor": actor},
-            )
+            values = {"job_id": job.id, "schedule_id": schedule_id, "actor": actor}
+            cursor.execute(NOTE_OPEN, values)
+            cursor.execute(NOTE_RUN, values)
         enqueue.insert(job, using=using)
     return job.id
 

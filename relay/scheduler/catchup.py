@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal, get_args
-from zoneinfo import ZoneInfo
 
 from relay.exceptions import ScheduleError
-from relay.scheduler.cron import CronSpec, Survey, occurrences, survey
+from relay.scheduler.cron import Survey
+from relay.scheduler.timetable import Timetable
 
 __all__ = [
     "BATCH",
@@ -20,8 +20,6 @@ __all__ = [
     "CatchUpPolicy",
     "Decision",
     "decide",
-    "first_after",
-    "on_time",
 ]
 
 CatchUpPolicy = Literal["none", "latest", "all"]
@@ -34,12 +32,6 @@ BATCH: Final = 500
 # from being run twice, so nothing older is ever caught up.
 LONGEST_WINDOW: Final = timedelta(days=31)
 
-# A deploy or a failover is not an outage: what is found within this time is current,
-# whatever the policy says. Five fields are never due twice in a minute, so that this
-# is one run at most; with seconds it is a short burst. Source: failure 11.
-ON_TIME: Final = timedelta(seconds=60)
-ON_TIME_WITH_SECONDS: Final = timedelta(seconds=10)
-
 _MICROSECOND: Final = timedelta(microseconds=1)
 _SECOND: Final = timedelta(seconds=1)
 
@@ -51,22 +43,17 @@ class Decision:
     Attributes:
         fire: those to run, rising.
         missed: those that are not run; all of them lie before those to run.
-        next_due_at: where to go on; at or before now if fire was cut at its limit.
+        next_due_at: where to go on; at or before now if fire was cut at its limit, None
+            if nothing is due any more.
     """
 
     fire: tuple[datetime, ...]
     missed: Survey
-    next_due_at: datetime
-
-
-def on_time(spec: CronSpec) -> timedelta:
-    """Return how late an occurrence may be found and still count as current."""
-    return ON_TIME_WITH_SECONDS if spec.has_seconds else ON_TIME
+    next_due_at: datetime | None
 
 
 def decide(
-    spec: CronSpec,
-    zone: ZoneInfo,
+    timetable: Timetable,
     *,
     next_due_at: datetime,
     now: datetime,
@@ -86,52 +73,40 @@ def decide(
         limit: how many to run at most; the rest follows with the next decision.
 
     Raises:
-        ScheduleError: the policy is unknown, or the schedule is never due again.
+        ScheduleError: the policy is unknown.
     """
     if catch_up not in POLICIES:
         raise ScheduleError(
             f"catch_up {catch_up!r} is not known: {', '.join(POLICIES)}"
         )
     before = next_due_at - _MICROSECOND
-    if now - next_due_at <= on_time(spec):
-        due = list(occurrences(spec, zone, after=before, until=now, limit=limit + 1))
-        return _decision(spec, zone, due, Survey(0, None, None), now, limit)
-    passed = survey(spec, zone, after=before, until=now)
+    if now - next_due_at <= timetable.on_time:
+        due = list(timetable.occurrences(after=before, until=now, limit=limit + 1))
+        return _decision(timetable, due, Survey(0, None, None), now, limit)
+    passed = timetable.survey(after=before, until=now)
     if passed.last is None:
-        return _decision(spec, zone, [], passed, now, limit)
+        return _decision(timetable, [], passed, now, limit)
     reach = min(max(window, timedelta(0)), LONGEST_WINDOW)
     due = []
     if catch_up == "all":
         after = max(before, now - reach - _MICROSECOND)
-        due = list(occurrences(spec, zone, after=after, until=now, limit=limit + 1))
+        due = list(timetable.occurrences(after=after, until=now, limit=limit + 1))
     elif catch_up == "latest" and now - passed.last <= reach:
         due = [passed.last]
-    if not due and now - passed.last <= on_time(spec):
+    if not due and now - passed.last <= timetable.on_time:
         due = [passed.last]
     missed = passed
     if due:
-        missed = survey(spec, zone, after=before, until=due[0] - _SECOND)
-    return _decision(spec, zone, due, missed, now, limit)
+        missed = timetable.survey(after=before, until=due[0] - _SECOND)
+    return _decision(timetable, due, missed, now, limit)
 
 
 def _decision(
-    spec: CronSpec,
-    zone: ZoneInfo,
+    timetable: Timetable,
     due: list[datetime],
     missed: Survey,
     now: datetime,
     limit: int,
 ) -> Decision:
-    next_due_at = due[limit] if len(due) > limit else first_after(spec, zone, now)
+    next_due_at = due[limit] if len(due) > limit else timetable.first_after(now)
     return Decision(fire=tuple(due[:limit]), missed=missed, next_due_at=next_due_at)
-
-
-def first_after(spec: CronSpec, zone: ZoneInfo, now: datetime) -> datetime:
-    """Return the first instant after now.
-
-    Raises:
-        ScheduleError: there is none before the year 9990.
-    """
-    for instant in occurrences(spec, zone, after=now, limit=1):
-        return instant
-    raise ScheduleError(f"{spec.expression!r} is never due again")

@@ -19,9 +19,27 @@ from croniter import CroniterError, croniter
 from relay.exceptions import ScheduleError
 from relay.scheduler.expression import CronSpec, parse
 
-__all__ = ["CronSpec", "Survey", "load_zone", "occurrences", "parse", "survey"]
+__all__ = [
+    "LAST_YEAR",
+    "CronSpec",
+    "Dates",
+    "Runs",
+    "Survey",
+    "end_of_offset",
+    "load_zone",
+    "naive",
+    "occurrences",
+    "offset_at",
+    "parse",
+    "runs",
+    "survey",
+    "tally",
+]
 
-_LAST_YEAR: Final = 9990
+LAST_YEAR: Final = 9990
+
+Runs = Iterator[Sequence[datetime]]
+"""Instants as naive UTC, rising, in runs of one local date under one offset."""
 
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
@@ -58,22 +76,22 @@ def load_zone(name: str) -> ZoneInfo:
     raise ScheduleError(f"{str(name)[:100]!r} is no IANA time zone: {hint}")
 
 
-def _offset(zone: ZoneInfo, instant: datetime) -> timedelta:
+def offset_at(zone: ZoneInfo, instant: datetime) -> timedelta:
     """Return the zone's offset at an instant, given as naive UTC."""
     offset = instant.replace(tzinfo=UTC).astimezone(zone).utcoffset()
     return timedelta(0) if offset is None else offset
 
 
-def _last_of_offset(
+def end_of_offset(
     zone: ZoneInfo, begin: datetime, end: datetime, offset: timedelta
 ) -> datetime:
     """Return where the offset changes between two instants, else the end."""
-    if _offset(zone, end - _SECOND) == offset:
+    if offset_at(zone, end - _SECOND) == offset:
         return end
     low, high = begin, end - _SECOND
     while high - low > _SECOND:
         middle = low + timedelta(seconds=(high - low) // (2 * _SECOND))
-        if _offset(zone, middle) == offset:
+        if offset_at(zone, middle) == offset:
             low = middle
         else:
             high = middle
@@ -103,16 +121,18 @@ class _Run(Sequence[datetime]):
     def __getitem__(self, index: slice) -> Sequence[datetime]: ...
     def __getitem__(self, index: int | slice) -> datetime | Sequence[datetime]:
         ranks = range(self._low, self._high)[index]
-        if isinstance(ranks, range):
-            return [self._instant(rank) for rank in ranks]
-        return self._instant(ranks)
+        if not isinstance(ranks, range):
+            return self._instant(ranks)
+        if ranks.step == 1:
+            return _Run(self._spec, self._base, ranks.start, ranks.stop)
+        return [self._instant(rank) for rank in ranks]
 
     def _instant(self, rank: int) -> datetime:
         return self._base + timedelta(seconds=self._spec.second_of_day(rank))
 
 
 @dataclass(slots=True)
-class _Dates:
+class Dates:
     """The matching dates of an expression; remembers the last one it found."""
 
     spec: CronSpec
@@ -162,9 +182,9 @@ def _within(spec: CronSpec, day: date, begin: datetime, end: datetime) -> range:
     )
 
 
-def _runs(
+def runs(
     spec: CronSpec, zone: ZoneInfo, after: datetime, until: datetime | None
-) -> Iterator[Sequence[datetime]]:
+) -> Runs:
     """Yield runs of instants (naive UTC), rising, after one and up to another.
 
     Walks over stretches of time that lie within one local date and hold no change
@@ -172,23 +192,23 @@ def _runs(
     had its runs: where the local clock is set back behind it, those times are not
     run again; where it is set forward over some, they are due at that instant.
     """
-    dates = _Dates(spec)
+    dates = Dates(spec)
     after = after.replace(microsecond=0)
     now = after - _MARGIN
-    covered = now + _offset(zone, now)
-    while now.year <= _LAST_YEAR and (until is None or now <= until):
-        offset = _offset(zone, now)
+    covered = now + offset_at(zone, now)
+    while now.year <= LAST_YEAR and (until is None or now <= until):
+        offset = offset_at(zone, now)
         # From yesterday on: a clock set back over midnight shows it a second time.
         day = dates.at_or_after(min(covered, now + offset).date() - _DAY)
         if day is None:
             return
         if _midnight(day) - _MARGIN - _DAY > now + offset:
             now = _midnight(day) - _MARGIN - offset
-            covered = now + _offset(zone, now)
+            covered = now + offset_at(zone, now)
             continue
         local_day = (now + offset).date()
         tomorrow = _midnight(local_day) + _DAY - offset
-        end = _last_of_offset(zone, now, tomorrow, offset)
+        end = end_of_offset(zone, now, tomorrow, offset)
         begin_local, end_local = now + offset, end + offset
         if spec.is_fixed_hour:
             if (
@@ -213,7 +233,8 @@ def _runs(
         now = end
 
 
-def _naive(instant: datetime) -> datetime:
+def naive(instant: datetime) -> datetime:
+    """Return the instant as UTC without its zone."""
     return instant.astimezone(UTC).replace(tzinfo=None)
 
 
@@ -237,8 +258,8 @@ def occurrences(
         until: inclusive; None goes on for ever.
         limit: how many at most.
     """
-    last = None if until is None else _naive(until)
-    instants = itertools.chain.from_iterable(_runs(spec, zone, _naive(after), last))
+    last = None if until is None else naive(until)
+    instants = itertools.chain.from_iterable(runs(spec, zone, naive(after), last))
     for instant in itertools.islice(instants, limit):
         yield instant.replace(tzinfo=UTC)
 
@@ -247,9 +268,14 @@ def survey(
     spec: CronSpec, zone: ZoneInfo, *, after: datetime, until: datetime
 ) -> Survey:
     """Count the instants after one and up to another, without visiting each."""
+    return tally(runs(spec, zone, naive(after), naive(until)))
+
+
+def tally(found: Runs) -> Survey:
+    """Count the instants of runs, without visiting each."""
     count = 0
     first = last = None
-    for run in _runs(spec, zone, _naive(after), _naive(until)):
+    for run in found:
         count += len(run)
         first = first or run[0]
         last = run[-1]

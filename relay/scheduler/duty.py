@@ -14,13 +14,14 @@ import psycopg
 from relay.engine import wakeup
 from relay.engine.connection import is_outage
 from relay.exceptions import ScheduleError
+from relay.scheduler.due import find_due
 from relay.scheduler.occurrences import (
-    DEFINITION,
     Wakeup,
     fire,
     forget_disabled,
     record_error,
 )
+from relay.scheduler.outcomes import FIRST, note_outcomes
 
 __all__ = ["ScheduleDuty"]
 
@@ -31,18 +32,8 @@ BUDGET_SECONDS: Final = 1.0
 # What failed is tried again at once when its row changes, and this often besides: the
 # cause may lie outside the row, as with a zone that this host does not know.
 RETRY_SECONDS: Final = 60.0
-
-# A scan of a small table. The definition is compared for every row: that is how edits
-# are noticed, in whatever way they were made. xmin changes with each of them.
-FIND_DUE: Final = f"""
-SELECT id, xmin::text, name
-FROM relay_schedule
-WHERE enabled AND (
-    next_due_at IS NULL OR next_due_at <= statement_timestamp()
-    OR planned IS DISTINCT FROM {DEFINITION}
-)
-ORDER BY next_due_at NULLS FIRST, id
-"""  # noqa: S608 - joins a constant, no value
+# How jobs ended is noted this often: for the admin, checks and gauges.
+OUTCOME_SECONDS: Final = 5.0
 
 
 class ScheduleDuty:
@@ -65,6 +56,8 @@ class ScheduleDuty:
         # Those the last tick looked at come last in the next one, so that a long
         # catch-up keeps none of the others waiting.
         self._served: set[UUID] = set()
+        self._outcomes_at = float("-inf")
+        self._outcomes_from = FIRST
 
     def tick(self, connection: psycopg.Connection[Any]) -> None:
         """Plan and fire what is due, for about a second at most; the rest comes next.
@@ -76,15 +69,15 @@ class ScheduleDuty:
         """
         ends_at = self._monotonic() + BUDGET_SECONDS
         forget_disabled(connection)
-        due = connection.execute(FIND_DUE).fetchall()
-        due.sort(key=lambda row: row[0] in self._served)
+        due = find_due(connection)
+        due.sort(key=lambda row: row.id in self._served)
         self._served = set()
-        found = {row[0] for row in due}
+        found = {row.id for row in due}
         self._failed = {
             key: value for key, value in self._failed.items() if key in found
         }
         wakeups: list[Wakeup] = []
-        for schedule_id, xmin, name in due:
+        for schedule_id, xmin, name, _ in due:
             if self._is_left_alone(schedule_id, xmin):
                 continue
             wakeups += self._fire(connection, schedule_id, xmin, name)
@@ -92,6 +85,9 @@ class ScheduleDuty:
             if self._monotonic() >= ends_at:
                 break
         wakeup.notify_with(connection, wakeups)
+        if self._monotonic() >= self._outcomes_at + OUTCOME_SECONDS:
+            self._outcomes_at = self._monotonic()
+            self._outcomes_from = note_outcomes(connection, self._outcomes_from)
 
     def _is_left_alone(self, schedule_id: UUID, xmin: str) -> bool:
         failed = self._failed.get(schedule_id)

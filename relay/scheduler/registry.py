@@ -1,35 +1,28 @@
-"""Schedules declared in code by @cron, and their rows kept in step."""
+"""Schedules declared in code, and their rows kept in step."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.db import connections, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from relay import codec
 from relay.conf import get_settings
-from relay.exceptions import EncodeError, ScheduleError
-from relay.scheduler.catchup import CatchUpPolicy
-from relay.scheduler.cron import load_zone, parse
-from relay.scheduler.job import refuse_sensitive
-from relay.scheduler.validation import check_policy
+from relay.exceptions import ScheduleError
 from relay.tasks import Task
 
 if TYPE_CHECKING:
     from relay.models import Schedule
 
-__all__ = ["Declaration", "SyncCounts", "cron", "declared", "sync_declared"]
+__all__ = ["Declaration", "SyncCounts", "declared", "register", "sync_declared"]
 
 logger = logging.getLogger("relay.scheduler")
-
-TaskT = TypeVar("TaskT", bound=Task[..., Any])
 
 # One sync at a time, so that two deploys do not both make a row. The number is free of
 # meaning; it only has to differ from those of others.
@@ -39,7 +32,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """What one @cron says.
+    """What one @cron, @every or @once says.
 
     Attributes:
         args: the JSON text of the arguments.
@@ -50,7 +43,15 @@ class Declaration:
     task: str
     cron: str
     seconds: bool
+    every: timedelta | None
+    once_at: datetime | None
     timezone: str
+    starts_at: datetime | None
+    ends_at: datetime | None
+    excluded: str | None
+    spread: timedelta | None
+    overlap: str
+    success_within: timedelta | None
     catch_up: str
     catch_up_window: timedelta
     args: str
@@ -58,13 +59,28 @@ class Declaration:
     priority: int | None
     enabled: bool
 
+    @property
+    def when(self) -> str:
+        """When it is due, in a word."""
+        if self.every is not None:
+            return f"every {self.every}"
+        return repr(self.cron) if self.once_at is None else f"once at {self.once_at}"
+
     def fields(self) -> dict[str, Any]:
         """Return the columns that the code owns; a sync overwrites them."""
         return {
             "task": self.task,
             "cron": self.cron,
             "seconds": self.seconds,
+            "every_ms": _milliseconds(self.every),
+            "once_at": self.once_at,
             "timezone": self.timezone,
+            "starts_at": self.starts_at,
+            "ends_at": self.ends_at,
+            "excluded": self.excluded,
+            "spread_ms": _milliseconds(self.spread),
+            "overlap": self.overlap,
+            "success_within_ms": _milliseconds(self.success_within),
             "catch_up": self.catch_up,
             "catch_up_window_ms": self.catch_up_window // _MILLISECOND,
             "args": json.loads(self.args),
@@ -73,106 +89,33 @@ class Declaration:
         }
 
 
+def _milliseconds(duration: timedelta | None) -> int | None:
+    return None if duration is None else duration // _MILLISECOND
+
+
 # By name, with the task object that each was declared for.
 _declared: dict[str, tuple[Declaration, Task[..., Any]]] = {}
 
 
 def declared() -> Mapping[str, Declaration]:
-    """Return what @cron has declared in this process, by name."""
+    """Return what has been declared in this process, by name."""
     return {name: declaration for name, (declaration, _) in _declared.items()}
 
 
-def cron(
-    expression: str,
-    *,
-    timezone: str = "UTC",
-    seconds: bool = False,
-    catch_up: CatchUpPolicy = "latest",
-    catch_up_window: timedelta = timedelta(days=1),
-    name: str | None = None,
-    args: Sequence[object] = (),
-    kwargs: Mapping[str, object] | None = None,
-    queue: str | None = None,
-    priority: int | None = None,
-    enabled: bool = True,
-) -> Callable[[TaskT], TaskT]:
-    """Declare a schedule of a task: stands above @task, as often as needed.
-
-    Its row is made by migrate and by relay_scheduler --sync; a worker's start
-    changes none. From then on the code owns its definition, and the row whether it
-    is enabled.
-
-    Args:
-        expression: five fields, or six beginning with the second; see cron.parse.
-        timezone: an IANA zone, in whose local time the expression is read.
-        catch_up: which occurrences run that passed while no scheduler ran: none, the
-            latest one, or all.
-        catch_up_window: how far back that reaches; 31 days at most.
-        name: unique; the task's name unless given.
-        args, kwargs: what each job is given.
-        queue, priority: instead of the task's.
+def register(declaration: Declaration, task: Task[..., Any]) -> None:
+    """Take a declaration in.
 
     Raises:
-        ScheduleError: at once, if the schedule could not be kept.
+        ScheduleError: its name is taken.
     """
-    spec = parse(expression, seconds=seconds, hash_id=name or "")
-    load_zone(timezone)
-    check_policy(
-        name=name,
-        queue=queue,
-        priority=priority,
-        catch_up=catch_up,
-        window=catch_up_window,
-    )
-
-    def declare(task: TaskT) -> TaskT:
-        if not isinstance(task, Task):
-            raise ScheduleError(
-                f"@cron on {task!r}: it is no task; write @cron above @task"
-            )
-        _register(
-            Declaration(
-                name=task.name if name is None else name,
-                task=task.name,
-                cron=spec.expression,
-                seconds=seconds,
-                timezone=timezone,
-                catch_up=catch_up,
-                catch_up_window=catch_up_window,
-                args=_encode(task, tuple(args), dict(kwargs or {})),
-                queue=queue,
-                priority=priority,
-                enabled=enabled,
-            ),
-            task,
-        )
-        return task
-
-    return declare
-
-
-def _encode(
-    task: Task[..., Any], args: tuple[object, ...], kwargs: dict[str, object]
-) -> str:
-    try:
-        task.signature.bind(*args, **kwargs)
-        refuse_sensitive(task, args, kwargs)
-        return codec.encode_arguments(args, kwargs)
-    except (TypeError, EncodeError) as error:
-        raise ScheduleError(
-            f"the arguments of the schedule do not fit {task.name}: {error}"
-        ) from error
-
-
-def _register(declaration: Declaration, task: Task[..., Any]) -> None:
     there = _declared.get(declaration.name)
     if there is not None and there[0] != declaration:
         # A module that is imported again makes its tasks anew.
         is_same_task = there[1] is task
         if is_same_task or there[0].task != declaration.task:
             raise ScheduleError(
-                f"the schedule name {declaration.name!r} is taken by {there[0].cron!r} "
-                f"of {there[0].task}: give this one another with @cron(name=...)"
+                f"the schedule name {declaration.name!r} is taken by {there[0].when} "
+                f"of {there[0].task}: give this one another with name=..."
             )
     _declared[declaration.name] = (declaration, task)
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from relay.codec import encode_arguments
+from relay.conf import LONGEST
 from relay.exceptions import ArgumentError, EncodeError, ScheduleError
 from relay.options import check_task_name
 from relay.scheduler.catchup import LONGEST_WINDOW, POLICIES
 from relay.scheduler.cron import load_zone, parse
+from relay.scheduler.exclusions import read_exclusions
 from relay.scheduler.job import check_arguments, check_priority, check_queue
+from relay.scheduler.overlap import check_overlap
+from relay.scheduler.timetable import check_interval, check_spread
 
 if TYPE_CHECKING:
     from relay.models import Schedule
 
-__all__ = ["check_policy", "find_errors"]
+__all__ = ["check_ends", "check_policy", "find_errors"]
 
 _LONGEST_NAME: Final = 200
 
@@ -26,8 +30,16 @@ def find_errors(schedule: Schedule) -> dict[str, str]:
     checks: dict[str, Callable[[], object]] = {
         "name": lambda: _check_name(schedule.name),
         "task": lambda: _check_task(schedule.task),
-        "cron": lambda: parse(
-            schedule.cron, seconds=schedule.seconds, hash_id=str(schedule.id)
+        "cron": lambda: _check_rule(schedule),
+        "every_ms": lambda: _check_span(check_interval, schedule.every_ms),
+        "ends_at": lambda: _check_ends(schedule),
+        "excluded": lambda: read_exclusions(
+            schedule.excluded, hash_id=str(schedule.id)
+        ),
+        "spread_ms": lambda: _check_span(check_spread, schedule.spread_ms),
+        "overlap": lambda: check_overlap(schedule.overlap),
+        "success_within_ms": lambda: _check_span(
+            _check_success_within, schedule.success_within_ms
         ),
         "timezone": lambda: load_zone(schedule.timezone),
         "args": lambda: _check_args(schedule),
@@ -36,9 +48,7 @@ def find_errors(schedule: Schedule) -> dict[str, str]:
             schedule.priority is None or check_priority(schedule.priority)
         ),
         "catch_up": lambda: _check_catch_up(schedule.catch_up),
-        "catch_up_window_ms": lambda: _check_window(
-            timedelta(milliseconds=schedule.catch_up_window_ms)
-        ),
+        "catch_up_window_ms": lambda: _check_window(_span(schedule.catch_up_window_ms)),
     }
     errors: dict[str, str] = {}
     for field, check in checks.items():
@@ -59,6 +69,9 @@ def check_policy(
     priority: int | None,
     catch_up: str,
     window: timedelta,
+    overlap: str,
+    spread: timedelta | None,
+    success_within: timedelta | None,
 ) -> None:
     """Refuse what a declaration says besides its expression and zone.
 
@@ -73,6 +86,57 @@ def check_policy(
         check_priority(priority)
     _check_catch_up(catch_up)
     _check_window(window)
+    check_overlap(overlap)
+    if spread is not None:
+        check_spread(spread)
+    if success_within is not None:
+        _check_success_within(success_within)
+
+
+def check_ends(starts_at: datetime | None, ends_at: datetime | None) -> None:
+    """Refuse a stretch of time that ends before it begins.
+
+    Raises:
+        ScheduleError: it does.
+    """
+    if starts_at is not None and ends_at is not None and ends_at < starts_at:
+        raise ScheduleError("it ends before it starts")
+
+
+def _span(milliseconds: int) -> timedelta:
+    return timedelta(milliseconds=milliseconds)
+
+
+def _check_span(check: Callable[[timedelta], object], milliseconds: int | None) -> None:
+    if milliseconds is not None:
+        check(_span(milliseconds))
+
+
+def _check_rule(schedule: Schedule) -> None:
+    given = [
+        bool(schedule.cron),
+        schedule.every_ms is not None,
+        schedule.once_at is not None,
+    ]
+    if sum(given) != 1:
+        raise ScheduleError(
+            "say when in one way: by an expression, an interval (every_ms) or one "
+            "instant (once_at)"
+        )
+    if schedule.cron:
+        parse(schedule.cron, seconds=schedule.seconds, hash_id=str(schedule.id))
+
+
+def _check_ends(schedule: Schedule) -> None:
+    check_ends(schedule.starts_at, schedule.ends_at)
+
+
+def _check_success_within(span: timedelta) -> None:
+    if not timedelta(0) < span <= LONGEST:
+        raise ScheduleError(
+            f"success within {span.total_seconds():g} s: give more than nothing, and "
+            f"at most {LONGEST.days:,} days"
+        )
 
 
 def _check_name(name: str) -> None:

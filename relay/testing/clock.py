@@ -12,9 +12,9 @@ from django.db import connections
 from django.db.models import DateTimeField
 
 from relay.models import Occurrence, Schedule
-from relay.scheduler.catchup import first_after
-from relay.scheduler.cron import load_zone, parse
-from relay.scheduler.occurrences import DEFINITION, fire, forget_disabled
+from relay.scheduler.due import find_due
+from relay.scheduler.occurrences import fire, forget_disabled
+from relay.scheduler.timetable import read_timetable, spread_of
 from relay.testing.session import alias_of, engine_session
 
 __all__ = ["assert_schedule", "fire_due_schedules", "travel"]
@@ -24,15 +24,6 @@ __all__ = ["assert_schedule", "fire_due_schedules", "travel"]
 _travels: Final[list[timedelta]] = []
 
 _NEW: Final = "SELECT id FROM relay_schedule WHERE enabled AND planned IS NULL"
-
-_DUE: Final = f"""
-SELECT id FROM relay_schedule
-WHERE enabled AND (
-    next_due_at IS NULL OR planned IS DISTINCT FROM {DEFINITION}
-    OR next_due_at <= clock_timestamp() + %(ahead)s::interval
-)
-ORDER BY next_due_at NULLS FIRST, id
-"""  # noqa: S608 - joins a constant, no value
 
 
 def _ahead() -> timedelta:
@@ -118,14 +109,15 @@ def fire_due_schedules(*, using: str | None = None) -> int:
     fired = 0
     with engine_session(alias_of(using)) as session:
         forget_disabled(session)
-        due = session.execute(_DUE, {"ahead": _ahead()}).fetchall()
-        for (schedule_id,) in due:
-            # A long catch-up comes in batches.
-            while made := fire(session, schedule_id, ahead=_ahead()):
-                fired += len(made)
-                row = session.execute(_DUE, {"ahead": _ahead()}).fetchall()
-                if (schedule_id,) not in row:
-                    break
+        waiting = find_due(session, ahead=_ahead())
+        # A long catch-up comes in batches; what is locked elsewhere stays as it is.
+        while waiting:
+            for due in waiting:
+                fired += len(fire(session, due.id, ahead=_ahead()))
+            before = set(waiting)
+            waiting = [
+                due for due in find_due(session, ahead=_ahead()) if due not in before
+            ]
     return fired
 
 
@@ -135,7 +127,7 @@ def assert_schedule(
     """Fail unless the schedule is enabled and due next at that instant.
 
     Args:
-        next: an aware datetime, or approx(...).
+        next: an aware datetime, or approx(...); None if it is never due again.
         task: the name of its task, if that matters.
     """
     __tracebackhide__ = True
@@ -155,9 +147,8 @@ def assert_schedule(
     with engine_session(alias) as session:
         values = session.execute("SELECT clock_timestamp() + %s", (_ahead(),))
         [now] = values.fetchone() or ()
-    spec = parse(row.cron, seconds=row.seconds, hash_id=str(row.id))
-    found = first_after(spec, load_zone(row.timezone), now)
-    if not found == next:
-        raise AssertionError(
-            f"the schedule {name!r} is due next at {found.isoformat()}, not {next!r}"
-        )
+    now -= spread_of(row.name, row.spread_ms)
+    found = read_timetable(row).first_after(now)
+    if found != next:
+        is_due = f"due next at {found.isoformat()}" if found else "never due again"
+        raise AssertionError(f"the schedule {name!r} is {is_due}, not {next!r}")

@@ -8,8 +8,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from relay.exceptions import ScheduleError
-from relay.scheduler.catchup import Decision, decide, first_after
+from relay.scheduler.catchup import Decision, decide
 from relay.scheduler.cron import parse
+from relay.scheduler.timetable import Timetable
 
 BERLIN = ZoneInfo("Europe/Berlin")
 DAY = timedelta(days=1)
@@ -30,8 +31,7 @@ def outage(
     limit: int = 500,
 ) -> Decision:
     return decide(
-        parse(cron, seconds=seconds),
-        BERLIN,
+        Timetable(rule=parse(cron, seconds=seconds), zone=BERLIN),
         next_due_at=at(since),
         now=at(now),
         catch_up=catch_up,
@@ -66,18 +66,18 @@ def test_failure_011_a_deploy_gap_loses_no_run(
 
 
 def test_failure_011_a_weekly_schedule_survives_a_restart_each_hour() -> None:
-    spec = parse("30 4 * * SUN")
+    timetable = Timetable(rule=parse("30 4 * * SUN"), zone=BERLIN)
     now = at("01 00:00")
-    next_due_at = first_after(spec, BERLIN, now)
+    next_due_at = timetable.first_after(now)
     found = []
 
     # All that outlives a restart is the row: next_due_at.
     for _ in range(8 * 24):
         now += timedelta(hours=1)
+        assert next_due_at is not None
         if next_due_at <= now:
             decision = decide(
-                spec,
-                BERLIN,
+                timetable,
                 next_due_at=next_due_at,
                 now=next_due_at + timedelta(seconds=1),
                 catch_up="none",
@@ -130,8 +130,7 @@ def test_all_reaches_as_far_as_the_window() -> None:
 def test_a_window_longer_than_occurrences_are_kept_is_cut() -> None:
     decision = outage("0 0 * * *", "01 22:00", "30 22:30", "all", window=40 * DAY)
     longer = decide(
-        parse("0 0 * * *"),
-        BERLIN,
+        Timetable(rule=parse("0 0 * * *"), zone=BERLIN),
         next_due_at=at("01 22:00") - 100 * DAY,
         now=at("01 22:30"),
         catch_up="all",
@@ -145,9 +144,9 @@ def test_a_window_longer_than_occurrences_are_kept_is_cut() -> None:
 
 def test_all_is_cut_at_its_limit_and_goes_on_there() -> None:
     first = outage("* * * * *", "01 10:00", "01 12:00", "all", limit=100)
+    assert first.next_due_at is not None
     second = decide(
-        parse("* * * * *"),
-        BERLIN,
+        Timetable(rule=parse("* * * * *"), zone=BERLIN),
         next_due_at=first.next_due_at,
         now=at("01 12:00"),
         catch_up="all",

@@ -521,15 +521,13 @@ def test_a_mended_row_goes_on_with_the_next_tick() -> None:
 def test_what_failed_for_a_cause_outside_its_row_is_tried_again_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from relay.scheduler import occurrences
+    from relay.scheduler import timetable
 
     schedule = make("0 * * * *", timezone="Europe/Berlin")
     now = [0.0]
     duty = ScheduleDuty(monotonic=lambda: now[0])
-    load_zone = occurrences.load_zone
-    monkeypatch.setattr(
-        occurrences, "load_zone", lambda name: load_zone("Not/Installed")
-    )
+    load_zone = timetable.load_zone
+    monkeypatch.setattr(timetable, "load_zone", lambda name: load_zone("Not/Installed"))
     tick(duty)
     monkeypatch.undo()
 

@@ -1,0 +1,200 @@
+"""@cron, @every and @once: schedules declared above their task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from typing import Any, TypedDict, TypeVar, Unpack
+
+from relay import codec
+from relay.exceptions import EncodeError, ScheduleError
+from relay.scheduler.catchup import CatchUpPolicy
+from relay.scheduler.cron import load_zone, parse
+from relay.scheduler.exclusions import join, read_exclusions
+from relay.scheduler.job import refuse_sensitive
+from relay.scheduler.overlap import OverlapPolicy
+from relay.scheduler.registry import Declaration, register
+from relay.scheduler.timetable import check_interval
+from relay.scheduler.validation import check_ends, check_policy
+from relay.tasks import Task
+
+__all__ = ["ScheduleOptions", "cron", "every", "once"]
+
+TaskT = TypeVar("TaskT", bound=Task[..., Any])
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """What every kind of schedule can be given.
+
+    Attributes:
+        name: unique; the task's name unless given.
+        timezone: an IANA zone, in whose local time expressions and exclusions are
+            read; UTC unless given.
+        starts_at, ends_at: nothing is due before or after; both included.
+        exclude: what is left out: dates, stretches of dates ("2026-12-24/2027-01-06"),
+            expressions of five fields ("* * 25 12 *": that day, each year).
+        spread: each run comes so much later at most: by how much, the schedule's name
+            decides, so that it is always the same.
+        overlap: what happens with an occurrence while an earlier run has not ended:
+            allow it (unless given), skip it, queue one, or cancel the earlier run.
+        success_within: without a success for longer it is reported by manage.py check
+            --database, and shown in the admin.
+        catch_up: which occurrences run that passed while no scheduler ran: none, the
+            latest one (unless given), or all.
+        catch_up_window: how far back that reaches: a day unless given, 31 at most.
+        args, kwargs: what each job is given.
+        queue, priority: instead of the task's.
+        enabled: whether the row is enabled when it is made; afterwards the row says.
+    """
+
+    name: str | None
+    timezone: str
+    starts_at: datetime | None
+    ends_at: datetime | None
+    exclude: Sequence[str | date]
+    spread: timedelta | None
+    overlap: OverlapPolicy
+    success_within: timedelta | None
+    catch_up: CatchUpPolicy
+    catch_up_window: timedelta
+    args: Sequence[object]
+    kwargs: Mapping[str, object] | None
+    queue: str | None
+    priority: int | None
+    enabled: bool
+
+
+def cron(
+    expression: str, *, seconds: bool = False, **options: Unpack[ScheduleOptions]
+) -> Callable[[TaskT], TaskT]:
+    """Declare a schedule of a task: stands above @task, as often as needed.
+
+    Its row is made by migrate and by relay_scheduler --sync; a worker's start
+    changes none. From then on the code owns its definition, and the row whether it
+    is enabled.
+
+    Args:
+        expression: five fields, or with seconds=True six beginning with the second.
+        options: see ScheduleOptions.
+
+    Raises:
+        ScheduleError: at once, if the schedule could not be kept.
+    """
+    spec = parse(expression, seconds=seconds, hash_id=options.get("name") or "")
+    return _declare("cron", options, expression=spec.expression, seconds=seconds)
+
+
+def every(
+    interval: timedelta, **options: Unpack[ScheduleOptions]
+) -> Callable[[TaskT], TaskT]:
+    """Declare a schedule that is due again and again after so much real time.
+
+    It counts from starts_at, or without one from 1970-01-01 00:00 UTC: six hours mean
+    0, 6, 12 and 18 o'clock UTC, whatever started when. Otherwise as cron().
+
+    Args:
+        interval: whole seconds, 366 days at most.
+        options: see ScheduleOptions.
+
+    Raises:
+        ScheduleError: at once, if the schedule could not be kept.
+    """
+    check_interval(interval)
+    return _declare("every", options, interval=interval)
+
+
+def once(at: datetime, **options: Unpack[ScheduleOptions]) -> Callable[[TaskT], TaskT]:
+    """Declare a schedule that is due once. Otherwise as cron().
+
+    An instant that had passed when the row was made is not run.
+
+    Args:
+        at: aware.
+        options: see ScheduleOptions.
+
+    Raises:
+        ScheduleError: at once, if the schedule could not be kept.
+    """
+    _check_aware("at", at)
+    return _declare("once", options, at=at)
+
+
+def _declare(
+    word: str,
+    options: ScheduleOptions,
+    *,
+    expression: str = "",
+    seconds: bool = False,
+    interval: timedelta | None = None,
+    at: datetime | None = None,
+) -> Callable[[TaskT], TaskT]:
+    name, timezone = options.get("name"), options.get("timezone", "UTC")
+    load_zone(timezone)
+    excluded = join(options.get("exclude", ()))
+    read_exclusions(excluded)
+    starts_at, ends_at = options.get("starts_at"), options.get("ends_at")
+    _check_aware("starts_at", starts_at)
+    _check_aware("ends_at", ends_at)
+    check_ends(starts_at, ends_at)
+    window = options.get("catch_up_window", timedelta(days=1))
+    check_policy(
+        name=name,
+        queue=options.get("queue"),
+        priority=options.get("priority"),
+        catch_up=options.get("catch_up", "latest"),
+        window=window,
+        overlap=options.get("overlap", "allow"),
+        spread=options.get("spread"),
+        success_within=options.get("success_within"),
+    )
+
+    def declare(task: TaskT) -> TaskT:
+        if not isinstance(task, Task):
+            raise ScheduleError(
+                f"@{word} on {task!r}: it is no task; write @{word} above @task"
+            )
+        declaration = Declaration(
+            name=task.name if name is None else name,
+            task=task.name,
+            cron=expression,
+            seconds=seconds,
+            every=interval,
+            once_at=at,
+            timezone=timezone,
+            starts_at=starts_at,
+            ends_at=ends_at,
+            excluded=excluded,
+            spread=options.get("spread"),
+            overlap=options.get("overlap", "allow"),
+            success_within=options.get("success_within"),
+            catch_up=options.get("catch_up", "latest"),
+            catch_up_window=window,
+            args=_encode(task, options),
+            queue=options.get("queue"),
+            priority=options.get("priority"),
+            enabled=options.get("enabled", True),
+        )
+        register(declaration, task)
+        return task
+
+    return declare
+
+
+def _check_aware(what: str, instant: datetime | None) -> None:
+    if instant is not None and instant.tzinfo is None:
+        raise ScheduleError(
+            f"{what}={instant} has no time zone: give an aware datetime"
+        )
+
+
+def _encode(task: Task[..., Any], options: ScheduleOptions) -> str:
+    args = tuple(options.get("args", ()))
+    kwargs = dict(options.get("kwargs") or {})
+    try:
+        task.signature.bind(*args, **kwargs)
+        refuse_sensitive(task, args, kwargs)
+        return codec.encode_arguments(args, kwargs)
+    except (TypeError, EncodeError) as error:
+        raise ScheduleError(
+            f"the arguments of the schedule do not fit {task.name}: {error}"
+        ) from error
