@@ -16,12 +16,14 @@ class Requests:
 
     Attributes:
         is_cancelled: whether the attempt is to stop.
+        is_interrupted: whether it is to stop so that its job can be handed back.
     """
 
-    __slots__ = ("is_cancelled",)
+    __slots__ = ("is_cancelled", "is_interrupted")
 
     def __init__(self) -> None:
         self.is_cancelled = False
+        self.is_interrupted = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ __all__ = [
     "DecodeError",
     "DuplicateJob",
     "EncodeError",
+    "Interrupted",
     "JobNotFound",
     "LeaseLost",
     "MissingKey",
@@ -230,6 +231,13 @@ class Cancelled(BaseException):
 
     No Exception, and so no RelayError, on purpose: a handler's `except Exception` must
     not swallow it, as with KeyboardInterrupt and asyncio.CancelledError.
+    """
+
+
+class Interrupted(BaseException):
+    """Raised in a plain handler's thread: its worker stops, the job runs elsewhere.
+
+    Nothing is charged: the job is ready again at once. As with Cancelled, no Exception.
     """
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from relay.worker.executor import clean_connections
 
-__all__ = ["start_event_loop"]
+__all__ = ["end_event_loop", "start_event_loop"]
 
 logger = logging.getLogger("relay.worker")
 
 T = TypeVar("T")
+
+# Those that relay itself ends; any other end is a job's doing.
+_ending: Final[weakref.WeakSet[asyncio.AbstractEventLoop]] = weakref.WeakSet()
 
 
 def start_event_loop() -> asyncio.AbstractEventLoop:
@@ -32,9 +36,15 @@ def start_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+def end_event_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """End a loop and its thread. From any thread; no job may run in it any more."""
+    _ending.add(loop)
+    loop.call_soon_threadsafe(loop.stop)
+
+
 def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
     """Run the loop, and again if a job stopped it or let sys.exit() escape into it."""
-    while True:
+    while loop not in _ending:
         try:
             loop.run_forever()
         except BaseException:  # an edge: no job may end the loop of the others
@@ -43,10 +53,13 @@ def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
                 extra={"event": "worker.loop_broken"},
             )
         else:
+            if loop in _ending:
+                break
             logger.error(
                 "a job stopped the event loop: it goes on",
                 extra={"event": "worker.loop_stopped"},
             )
+    loop.close()
 
 
 class _CleaningExecutor(ThreadPoolExecutor):

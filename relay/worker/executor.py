@@ -74,6 +74,10 @@ class Executor:
         """Clean this thread's connections; called around each plain handler."""
         clean_connections()
 
+    def close(self) -> None:
+        """Close this thread's connections; called where a slot's thread ends."""
+        connections.close_all()
+
     def note_error(self, error: BaseException) -> None:
         """Take in what a handler raised, before it is judged; for those who watch."""
 
@@ -225,6 +229,8 @@ class Executor:
         requests: context.Requests,
     ) -> Outcome:
         self.note_error(error)
+        if requests.is_interrupted and not requests.is_cancelled:
+            return Settled(id=job.id, attempt=job.attempt, verb="release")
         if requests.is_cancelled and isinstance(error, asyncio.CancelledError):
             error = Cancelled().with_traceback(error.__traceback__)
         message, told = mask_text(job.args, job.id, _message(error), _formatted(error))

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from relay.context import Requests
-from relay.exceptions import Cancelled
+from relay.exceptions import Cancelled, Interrupted
 
 __all__ = ["Interruptible"]
 
@@ -35,10 +35,10 @@ _raising: Final = threading.Lock()
 class Interruptible(Requests):
     """One attempt, as those see it who may have to stop it.
 
-    interrupt() sets the flag before it looks whether the handler runs; the handler's
-    end is noted before it looks at the flag. So one of the two always sees the other,
-    and an exception that has not arrived by the end of the handler is taken back. One
-    attempt is interrupted at most once.
+    interrupt() and withdraw() set a flag before they look whether the handler runs; the
+    handler's end is noted before it looks at the flags. So one of the two always sees
+    the other, and an exception that has not arrived by the end of the handler is taken
+    back. One attempt is interrupted at most once.
     """
 
     __slots__ = ("_is_raised", "_task", "_thread", "job_id")
@@ -61,6 +61,7 @@ class Interruptible(Requests):
 
         Raises:
             Cancelled: interrupt() was called, be it before.
+            Interrupted: withdraw() was.
         """
         # The one exception may arrive in the first closing; then the second is whole.
         try:
@@ -68,6 +69,8 @@ class Interruptible(Requests):
                 self._thread = threading.get_ident()
                 if self.is_cancelled:
                     raise Cancelled
+                if self.is_interrupted:
+                    raise Interrupted
                 return function(*args, **kwargs)
             finally:
                 self._close()
@@ -76,7 +79,7 @@ class Interruptible(Requests):
 
     def _close(self) -> None:
         self._thread = None
-        if self.is_cancelled:
+        if self.is_cancelled or self.is_interrupted:
             with _raising:
                 _set_async_exc(threading.get_ident(), _NONE)
 
@@ -84,11 +87,11 @@ class Interruptible(Requests):
         """Await a coroutine handler as part of the running task.
 
         Raises:
-            asyncio.CancelledError: interrupt() was called, be it before.
+            asyncio.CancelledError: interrupt() or withdraw() was called, be it before.
         """
         self._task = asyncio.current_task()
         try:
-            if self.is_cancelled:
+            if self.is_cancelled or self.is_interrupted:
                 raise asyncio.CancelledError
             return await handler(*args)
         finally:
@@ -97,14 +100,33 @@ class Interruptible(Requests):
     def interrupt(self) -> None:
         """Ask the attempt to stop. From any thread, for plain handlers."""
         self.is_cancelled = True
+        self._raise(Cancelled)
+
+    def withdraw(self) -> None:
+        """Ask the attempt to stop, to be handed back. From any thread, as interrupt().
+
+        A job that is cancelled too ends cancelled.
+        """
+        self.is_interrupted = True
+        self._raise(Interrupted)
+
+    def _raise(self, error: type[BaseException]) -> None:
         with _raising:
             if self._thread is not None and not self._is_raised:
                 self._is_raised = True
-                _set_async_exc(self._thread, Cancelled)
+                _set_async_exc(self._thread, error)
 
     def interrupt_task(self) -> None:
         """Ask the attempt to stop. In the event loop, for coroutine handlers."""
         self.is_cancelled = True
+        self._cancel_task()
+
+    def withdraw_task(self) -> None:
+        """Ask the attempt to stop, to be handed back. In the event loop."""
+        self.is_interrupted = True
+        self._cancel_task()
+
+    def _cancel_task(self) -> None:
         if self._task is not None and not self._is_raised:
             self._is_raised = True
             self._task.cancel()

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, NoReturn
 from uuid import UUID
 
 import psycopg
@@ -61,6 +61,7 @@ class KeeperOptions:
     queues: Sequence[str]
     concurrency: int
     version: str
+    kind: Literal["process", "embedded"] = "process"
 
 
 @dataclass(slots=True)
@@ -226,13 +227,16 @@ class Keeper:
             first = min(first, self._listen_at)
         ready, _, _ = select.select(readers, [], [], min(1.0, max(0.0, first - now)))
         if self._parent_pipe in ready:
-            os._exit(1)  # the parent is gone, and with it the children
+            self._end_orphaned()
         if self._parent in ready:
             for message in self._parent.receive():
                 self._take_in(message)
         self._parent.flush()
         if self._listener is not None and self._listener in ready:
             self._read_notifications(self._listener)
+
+    def _end_orphaned(self) -> NoReturn:
+        os._exit(1)  # the parent is gone, and with it the children
 
     # --- the parent's messages -------------------------------------------------------
 
@@ -321,6 +325,7 @@ class Keeper:
                     queues=options.queues,
                     concurrency=options.concurrency,
                     version=options.version,
+                    kind=options.kind,
                 ),
                 lease=self._lease,
             )

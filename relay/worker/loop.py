@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
-import signal
 import socket
 import time
 from collections import deque
@@ -84,13 +82,13 @@ class LoopOptions:
 
 
 class Loop:
-    """One child's main thread. Everything but user code happens here, in turn.
+    """One thread: everything but user code happens here, in turn.
 
     Args:
         worker_id: this child's id, fresh at each start.
         table: its slot table; it claims only once the keeper has registered it.
         control: datagrams from the keeper, wake-ups one a line.
-        parent: a pipe that ends when the parent dies.
+        parent: a pipe that ends when the parent dies; None where no parent can.
     """
 
     def __init__(
@@ -99,7 +97,7 @@ class Loop:
         options: LoopOptions,
         table: SlotTable,
         control: socket.socket,
-        parent: int,
+        parent: int | None,
     ) -> None:
         self._worker_id = worker_id
         self._options = options
@@ -107,6 +105,7 @@ class Loop:
         self._table = table
         self._control = control
         self._parent = parent
+        self._readers = [control] if parent is None else [control, parent]
         self._bell = Bell()
         self._is_draining = False
         self._connection: EngineConnection | None = None
@@ -132,7 +131,7 @@ class Loop:
         self._backoff_seconds = FIRST_BACKOFF_SECONDS
         self._reported_at = float("-inf")
 
-    # --- signals and waiting ---------------------------------------------------------
+    # --- waiting ----------------------------------------------------------------------
 
     def drain(self, *_: object) -> None:
         """Stop claiming, hand back what has not started, end when the rest is done."""
@@ -142,11 +141,15 @@ class Loop:
         self._bell.expect()
         if self._pool.has_ended:
             seconds = 0
-        ready = self._bell.wait([self._control, self._parent], seconds)
+        ready = self._bell.wait(self._readers, seconds)
         if self._parent in ready:
-            os._exit(1)  # the parent is gone: nobody would reap, restart or settle
+            self._end_orphaned()
         if self._control in ready:
             self._read_control()
+
+    def _end_orphaned(self) -> None:
+        """The parent is gone: nobody would reap, restart or settle."""
+        self.drain()
 
     def _read_control(self) -> None:
         try:
@@ -185,13 +188,7 @@ class Loop:
     # --- the loop --------------------------------------------------------------------
 
     def run(self) -> None:
-        """Run until drained.
-
-        SIGTERM drains; so do max_jobs and max_memory_bytes.
-        """
-        signal.signal(signal.SIGTERM, self.drain)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self._bell.ring_on_signals()
+        """Run until drained; max_jobs and max_memory_bytes drain too."""
         self._control.setblocking(False)
         while not self._is_done():
             self._step()

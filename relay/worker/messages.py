@@ -7,9 +7,17 @@ import socket
 from collections import deque
 from typing import Any, Final
 
-__all__ = ["Channel"]
+__all__ = ["Channel", "datagrams"]
 
 _LARGEST_BYTES: Final = 1 << 20
+
+
+def datagrams() -> tuple[socket.socket, socket.socket]:
+    """Return the two ends of a datagram socket pair. Neither blocks."""
+    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    for end in pair:
+        end.setblocking(False)
+    return pair
 
 
 class Channel:

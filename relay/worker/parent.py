@@ -23,20 +23,18 @@ from django.db import connections
 from relay.conf import get_settings
 from relay.ids import uuid7
 from relay.worker.bell import Bell
+from relay.worker.child import ChildLoop
+from relay.worker.fence import fence_margin
 from relay.worker.fork import end_of, fork
 from relay.worker.keeper import GAVE_UP, Keeper, KeeperOptions
-from relay.worker.loop import CAPACITY, Loop, LoopOptions
-from relay.worker.messages import Channel
+from relay.worker.loop import CAPACITY, LoopOptions
+from relay.worker.messages import Channel, datagrams
 from relay.worker.shared import SharedState
 
 __all__ = ["Parent"]
 
 logger = logging.getLogger("relay.worker")
 
-# Children are killed this long before their leases may have run out, so that nobody
-# else can hold their jobs while they run. Source: docs/explanation/leases.md.
-FENCE_MARGIN: Final = timedelta(seconds=5)
-FENCE_PART_OF_LEASE: Final = 1 / 4
 LOOK_SECONDS: Final = 0.25
 # A child whose loop has not gone round for this long, while it runs no job, is stuck.
 STALL_SECONDS: Final = 30.0
@@ -108,15 +106,15 @@ class Parent:
         self._options = options
         self._grace = grace
         lease = get_settings().lease
-        self._margin = min(FENCE_MARGIN, lease * FENCE_PART_OF_LEASE).total_seconds()
+        self._margin = fence_margin(lease).total_seconds()
         self._keeper_stall = (lease * STALLED_LEASES).total_seconds()
         self._shared = SharedState(processes, CAPACITY)
         self._places = [_Place() for _ in range(processes)]
         self._keeper = _Place()
         # Both ends of everything stay open here: a new keeper or child inherits them,
         # with what its predecessor had not read.
-        self._pairs = [_datagrams() for _ in range(processes)]
-        near, self._far = _datagrams()
+        self._pairs = [datagrams() for _ in range(processes)]
+        near, self._far = datagrams()
         self._channel = Channel(near)
         self._alive_reader, self._alive_writer = os.pipe()
         self._bell = Bell()
@@ -369,7 +367,7 @@ class Parent:
     def _run_child(self, index: int, worker_id: UUID) -> int:
         os.close(self._alive_writer)
         _keep_connections()
-        loop = Loop(
+        loop = ChildLoop(
             worker_id,
             self._options,
             self._shared.tables[index],
@@ -425,13 +423,6 @@ class Parent:
                 os.kill(place.process.pid, signal.SIGKILL)
                 os.waitpid(place.process.pid, 0)
                 place.process = None
-
-
-def _datagrams() -> tuple[socket.socket, socket.socket]:
-    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    for end in pair:
-        end.setblocking(False)
-    return pair
 
 
 def _keep_connections() -> None:

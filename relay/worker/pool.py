@@ -16,7 +16,7 @@ from uuid import UUID
 
 from relay.engine.claim import ClaimedJob
 from relay.engine.finish import Outcome, Settled
-from relay.worker.eventloop import start_event_loop
+from relay.worker.eventloop import end_event_loop, start_event_loop
 from relay.worker.executor import Executor
 from relay.worker.interruption import Interruptible
 from relay.worker.shared import SlotTable
@@ -186,6 +186,33 @@ class Pool:
         if interruptible is not None:
             interruptible.interrupt_task()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a handler runs."""
+        return bool(self._begun_at)
+
+    def interrupt_all(self) -> None:
+        """Make all that runs stop, to be handed back. From any thread, and repeated.
+
+        What is between two states is not found: a later call finds it.
+        """
+        for interruptible in self._running:
+            if interruptible is not None:
+                interruptible.withdraw()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._interrupt_all_async)
+
+    def _interrupt_all_async(self) -> None:
+        for interruptible in self._running_async.values():
+            interruptible.withdraw_task()
+
+    def close(self) -> None:
+        """End the threads and the event loop; no handler may run any more."""
+        for _ in self._threads:
+            self._wakeups.put(False)
+        if self._loop is not None:
+            end_event_loop(self._loop)
+
     def _wake(self, count: int) -> None:
         for _ in range(count):
             if len(self._threads) < self._slots:
@@ -200,8 +227,7 @@ class Pool:
             self._wakeups.put(True)
 
     def _work(self, number: int) -> None:
-        while True:
-            self._wakeups.get()
+        while self._wakeups.get():
             while self._ready and self._free and self._table.has_lease():
                 self._is_busy[number] = True
                 while self._run_next(number):
@@ -210,6 +236,7 @@ class Pool:
                 self._is_busy[number] = False
             if self._ready_async:
                 self._pump_soon()
+        self._executor.close()
 
     def _run_next(self, number: int) -> bool:
         """Run the next plain job in this thread; False if none may start now."""

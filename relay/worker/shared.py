@@ -35,11 +35,12 @@ class SlotTable:
     def __init__(
         self, memory: memoryview, capacity: int, lease_cell: memoryview
     ) -> None:
+        # A job starts only while the lease holds for this much longer.
+        self.reserve_seconds = 0.0
         self._memory = memory
         self._lease_cell = lease_cell
         self._capacity = capacity
-        self._free: deque[int] = deque()
-        self.reset(UUID(int=0))
+        self._free = self._all_entries()
 
     @classmethod
     def size_bytes(cls, capacity: int) -> int:
@@ -50,7 +51,10 @@ class SlotTable:
         """Forget everything, for a new child under this id."""
         self._memory[:] = bytes(len(self._memory))
         self._memory[:16] = worker_id.bytes
-        self._free = deque(
+        self._free = self._all_entries()
+
+    def _all_entries(self) -> deque[int]:
+        return deque(
             _HEADER.size + place * _ENTRY.size for place in range(self._capacity)
         )
 
@@ -74,7 +78,7 @@ class SlotTable:
         A process that was stopped wakes up with jobs that others may hold by now.
         """
         safe_until: float = _CELL.unpack(self._lease_cell)[0]
-        return safe_until == 0 or time.monotonic() < safe_until
+        return safe_until == 0 or time.monotonic() < safe_until - self.reserve_seconds
 
     @property
     def ticked_at(self) -> float:
@@ -112,13 +116,18 @@ class SlotTable:
 
 
 class SharedState:
-    """The whole worker's shared memory: the keeper's two cells, a table a child."""
+    """The whole worker's shared memory: the keeper's two cells, a table a child.
 
-    def __init__(self, processes: int, capacity: int) -> None:
+    Args:
+        file: a descriptor to map, for processes that no fork connects; whoever maps
+            it second finds what is there. Unless given the memory is anonymous:
+            inherited by fork, gone with the last process.
+    """
+
+    def __init__(self, processes: int, capacity: int, *, file: int = -1) -> None:
         each = SlotTable.size_bytes(capacity)
-        # Anonymous and shared: inherited by fork, gone with the last process.
         cells = 2 * _CELL.size
-        self._mapping = mmap.mmap(-1, cells + processes * each)
+        self._mapping = mmap.mmap(file, cells + processes * each)
         view = memoryview(self._mapping)
         self._cells = view[:cells]
         self.tables = [
