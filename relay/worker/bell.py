@@ -56,6 +56,7 @@ class Bell:
         return ready
 
     def close(self) -> None:
-        """Close both ends."""
+        """Close both ends; ring() does nothing from now on."""
+        self._is_awaited = False
         os.close(self._reader)
         os.close(self._writer)

@@ -127,13 +127,18 @@ class SharedState:
     def __init__(self, processes: int, capacity: int, *, file: int = -1) -> None:
         each = SlotTable.size_bytes(capacity)
         cells = 2 * _CELL.size
-        self._mapping = mmap.mmap(file, cells + processes * each)
+        self._mapping = mmap.mmap(file, self.size_bytes(processes, capacity))
         view = memoryview(self._mapping)
         self._cells = view[:cells]
         self.tables = [
             SlotTable(view[start : start + each], capacity, view[: _CELL.size])
             for start in range(cells, cells + processes * each, each)
         ]
+
+    @staticmethod
+    def size_bytes(processes: int, capacity: int) -> int:
+        """Return the bytes that it takes."""
+        return 2 * _CELL.size + processes * SlotTable.size_bytes(capacity)
 
     @property
     def lease_safe_until(self) -> float:
