@@ -69,6 +69,8 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "settings":
         raise
+if "django.contrib.admin" not in INSTALLED_APPS:
+    MIDDLEWARE = []  # it needs the admin's apps
 RELAY = {**RELAY, "QUEUES": ["default", "slow", "critical", "low"]}
 """
 

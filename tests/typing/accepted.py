@@ -6,6 +6,8 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any, assert_type
 
+from django.core.asgi import get_asgi_application
+
 from relay import (
     Backoff,
     Failure,
@@ -20,6 +22,7 @@ from relay import (
     enqueue_many,
     task,
 )
+from relay.worker.embedded import EmbeddedWorker, astop, start, stop, with_worker
 
 
 @task
@@ -137,3 +140,11 @@ async def awaited() -> None:
     assert_type(await bare.aenqueue(1), JobHandle[str])
     assert_type(await (await coroutine.aenqueue(1)).aresult(), float)
     assert_type(await aenqueue("a:b"), JobHandle[Any])
+
+
+async def embedded() -> None:
+    assert_type(start(), EmbeddedWorker | None)
+    assert_type(start(queues={"mail": 2}, concurrency=4), EmbeddedWorker | None)
+    with_worker(get_asgi_application(), queues=["mail"], grace=timedelta(seconds=5))
+    assert_type(stop(), bool)
+    assert_type(await astop(), bool)

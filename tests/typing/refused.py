@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from relay import Retention, Unique, cron, enqueue, enqueue_many, task
+from relay.worker.embedded import start
 
 
 @task
@@ -78,3 +79,5 @@ enqueue_many([bare])  # E: arg-type
 number: int = bare.enqueue(1).result()  # E: assignment
 text: str = coroutine.enqueue(1).result()  # E: assignment
 text = coroutine(1)  # E: assignment
+start(concurrency="4")  # E: arg-type
+start(grace=10)  # E: arg-type

@@ -37,6 +37,8 @@ if app := os.environ.get("WORKER_TESTS_APP"):
     INSTALLED_APPS += [app]
 if os.environ.get("WORKER_TESTS_POOL"):
     DATABASES["default"].setdefault("OPTIONS", {})["pool"] = True  # noqa: F405 - of testproject
+if path := os.environ.get("WORKER_TESTS_WSGI"):
+    WSGI_APPLICATION = path
 RELAY = relay_settings(json.loads(os.environ.get("WORKER_TESTS_RELAY", "{}")))
 LOGGING = {
     "version": 1,

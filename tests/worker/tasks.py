@@ -165,6 +165,17 @@ def transact(seconds: float) -> int:
 
 
 @task
+async def ask_in_threads_for(seconds: float) -> None:
+    """Ask the database now and then, each time in a thread."""
+    note("start")
+    ends_at = time.monotonic() + seconds
+    while time.monotonic() < ends_at:
+        await sync_to_async(ContentType.objects.count)()
+        await asyncio.to_thread(time.sleep, 0.02)
+    note("end")
+
+
+@task
 def cut_off_worker() -> None:
     """End the sessions of relay itself, as the last act."""
     note("start")

@@ -1,0 +1,68 @@
+"""The loop of an embedded worker: a thread beside those of the web server."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from uuid import UUID
+
+import psycopg
+
+from relay.worker.loop import Loop, LoopOptions
+from relay.worker.shared import SlotTable
+
+__all__ = ["EmbeddedLoop"]
+
+
+class EmbeddedLoop(Loop):
+    """A loop that other threads of its process drain and interrupt.
+
+    Args:
+        waker: the other end of control.
+    """
+
+    def __init__(
+        self,
+        worker_id: UUID,
+        options: LoopOptions,
+        table: SlotTable,
+        control: socket.socket,
+        waker: socket.socket,
+    ) -> None:
+        super().__init__(worker_id, options, table, control, None)
+        self.worker_id = worker_id
+        self._waker = waker
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a handler runs, be it after run() has failed."""
+        return self._pool.is_running
+
+    def drain(self, *_: object) -> None:
+        """Stop claiming and hand back what has not started. From any thread."""
+        super().drain()
+        with suppress(OSError):  # it is full of what wakes the loop as well
+            self._waker.send(b"")
+
+    def interrupt(self) -> None:
+        """Make the handlers that run stop, and hand their jobs back; may be repeated.
+
+        From any thread: this one may be waiting for the database.
+        """
+        self._pool.interrupt_all()
+
+    def close(self) -> None:
+        """End the slots' threads, once run() has ended and no handler runs."""
+        self._pool.close()
+        if self._connection is not None:
+            self._connection.close()
+        self._bell.close()
+
+    def disown(self) -> None:
+        """Close, in a process forked from this one, what only the other may use."""
+        self._bell.close()
+        if self._connection is not None:
+            with suppress(psycopg.Error, OSError):
+                # Not close(): that would end the session that the other one uses.
+                os.close(self._connection.pgconn.socket)
