@@ -161,6 +161,10 @@ class JobHandle(Generic[R_co]):
         """
         return control.cancel(self.id, actor=actor, using=self.using)
 
+    async def acancel(self, *, actor: str | None = None) -> bool:
+        """As cancel, for async code."""
+        return await sync_to_async(self.cancel, thread_sensitive=True)(actor=actor)
+
     def retry(self, *, actor: str | None = None) -> None:
         """Run the same job again after it ended failed or cancelled.
 
@@ -168,6 +172,10 @@ class JobHandle(Generic[R_co]):
             StateConflict: it is in another state, or its row is gone.
         """
         control.retry(self.id, actor=actor, using=self.using)
+
+    async def aretry(self, *, actor: str | None = None) -> None:
+        """As retry, for async code."""
+        await sync_to_async(self.retry, thread_sensitive=True)(actor=actor)
 
     def replay(self, *, actor: str | None = None) -> JobHandle[R_co]:
         """Enqueue a new job with the arguments and options of this one, which ended.
@@ -177,6 +185,10 @@ class JobHandle(Generic[R_co]):
         """
         new_id = control.replay(self.id, actor=actor, using=self.using)
         return JobHandle(new_id, self.task, using=self.using)
+
+    async def areplay(self, *, actor: str | None = None) -> JobHandle[R_co]:
+        """As replay, for async code."""
+        return await sync_to_async(self.replay, thread_sensitive=True)(actor=actor)
 
     def _read(self, statement: str) -> Sequence[Any]:
         with connections[self.using].cursor() as cursor:

@@ -36,6 +36,7 @@ __all__ = [
 # option may mean, and what the table's own checks admit.
 PRIORITIES: Final = range(-100, 101)
 MAX_RETRIES: Final = range(MOST + 1)
+MAX_ATTEMPTS: Final = range(1, MOST + 2)
 EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(9999, 12, 29, tzinfo=UTC)
 _TASK_NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
@@ -50,6 +51,7 @@ class TaskOptions(TypedDict, total=False):
         queue: the queue of its jobs, 'default' unless given.
         priority: -100 to 100, higher first; 0 unless given.
         max_retries: attempts that may raise, less the first; 0 runs a job once.
+        max_attempts: the same with the first, by the word of Django's proposal.
         backoff: when a job that raised runs again: a Backoff, a timedelta, a list of
             them, a function of the failures and the error, or a rule for each class
             of errors.
@@ -72,6 +74,7 @@ class TaskOptions(TypedDict, total=False):
     queue: str
     priority: int
     max_retries: int
+    max_attempts: int
     backoff: BackoffRule | Mapping[type[BaseException], BackoffRule]
     retry_on: Errors
     give_up_on: Errors
@@ -221,6 +224,12 @@ def check_task_options(options: Mapping[str, Any]) -> None:
     _check_options(options, _TASK_OPTIONS)
     if "name" in options:
         check_task_name(options["name"])
+    if "max_attempts" in options:
+        _check_number("max_attempts", options["max_attempts"], MAX_ATTEMPTS)
+        if "max_retries" in options:
+            raise ArgumentError(
+                "max_attempts and max_retries are both given: give one of them"
+            )
     RetryRules.of(options)
     Retention.of(options.get("retention"))
     transactional = options.get("transactional", False)

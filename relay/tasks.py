@@ -110,7 +110,11 @@ class Task(Generic[P, R]):
         self.is_async: bool = iscoroutinefunction(function)
         self.queue: str = options.get("queue", DEFAULT_QUEUE)
         self.priority: int = options.get("priority", 0)
-        self.max_retries: int | None = options.get("max_retries")
+        self.max_retries: int | None = (
+            options["max_attempts"] - 1
+            if "max_attempts" in options
+            else options.get("max_retries")
+        )
         self.retries = RetryRules.of(options)
         self.backoff: BackoffRule | Mapping[type[BaseException], BackoffRule] | None = (
             self.retries.backoff

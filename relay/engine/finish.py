@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -322,11 +323,12 @@ def completions(
             deleted.append(f'["{done.id}",{done.attempt}]')
         else:
             keep = json.dumps(_capped(done.keep_seconds))
-            if _goes_first(done):
-                item = f'["{done.id}",{done.attempt},{done.result},{keep},'
-                expiring.append(f"{item}{_capped(done.result_seconds)}]")
-                continue
-            kept.append(f'["{done.id}",{done.attempt},{done.result},{keep}]')
+            item = f'"{done.id}",{done.attempt},{done.result},{keep}'
+            first = done.result_seconds
+            if first is None or first >= (done.keep_seconds or math.inf):
+                kept.append(f"[{item}]")
+            else:
+                expiring.append(f"[{item},{first}]")
     return [
         (
             statement,
@@ -411,13 +413,6 @@ def is_bad_row(error: psycopg.Error) -> bool:
     return isinstance(error, psycopg.DataError | psycopg.IntegrityError) or (
         error.sqlstate is not None and error.sqlstate.startswith("54")
     )
-
-
-def _goes_first(done: Completed) -> bool:
-    """Tell whether the result is kept for less than its row."""
-    if done.result_seconds is None:
-        return False
-    return done.keep_seconds is None or done.result_seconds < done.keep_seconds
 
 
 def _limit(until: timedelta | datetime | None) -> dict[str, float | str | None]:

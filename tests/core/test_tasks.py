@@ -79,6 +79,16 @@ def test_a_task_with_options_keeps_them() -> None:
     assert made.retention == Retention(completed=None)
 
 
+def test_the_words_of_djangos_proposal_are_taken() -> None:
+    def slower(failures: int, error: BaseException) -> timedelta | None:
+        return failures * timedelta(seconds=30)
+
+    made = task(max_attempts=3, backoff=slower)(plain)
+
+    assert made.max_retries == 2
+    assert made.backoff is slower
+
+
 def test_a_plain_call_runs_the_function() -> None:
     assert add(1, b=2) == 3
     assert asyncio.run(aadd(1, 2)) == 3
@@ -131,6 +141,11 @@ def test_failure_123_options_out_of_range_are_refused_by_name(
         ({"name": "x" * 201}, "cannot name a task"),
         ({"name": None}, "None cannot name a task"),
         ({"backoff": 60}, "backoff=60"),
+        ({"max_attempts": 0}, "max_attempts=0: give a whole number from 1 to 1000001"),
+        ({"max_attempts": None}, "max_attempts=None"),
+        ({"max_attempts": 3, "max_retries": 2}, "are both given"),
+        ({"retry_until": 60}, "retry_until=60"),
+        ({"give_up_on": "OSError"}, "give_up_on='OSError'"),
         ({"backoff": None}, "backoff=None"),
         ({"retention": timedelta(-1)}, "retention="),
         ({"retention": 60}, "retention=60"),

@@ -91,6 +91,22 @@ def test_a_result_that_is_none_is_told_from_one_that_has_expired() -> None:
     assert handle.wait() == "completed"
 
 
+def test_async_code_cancels_retries_and_replays() -> None:
+    handle = add.enqueue(1, 2)
+
+    assert async_to_sync(handle.acancel)(actor="ada")
+    assert handle.state == "cancelled"
+    async_to_sync(handle.aretry)(actor="ada")
+    assert handle.state == "queued"
+    handle.cancel()
+    replayed = async_to_sync(handle.areplay)()
+
+    assert replayed != handle
+    assert async_to_sync(replayed.arefresh)() == "queued"
+    with pytest.raises(StateConflict, match="cannot retry job"):
+        async_to_sync(replayed.aretry)()
+
+
 @pytest.mark.parametrize("state", ["failed", "cancelled"])
 def test_the_result_of_a_job_that_ended_badly_raises(state: str) -> None:
     handle = add.enqueue(1, 2)

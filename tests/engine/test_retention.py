@@ -22,6 +22,7 @@ from relay.engine.finish import (
 from relay.engine.prune import drop_results, prune_jobs
 from relay.models import Job
 from relay.testing import drain, travel
+from relay.worker.duties import Prune
 from tests.engine.rows import add_jobs, add_worker, hold
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["relay"])
@@ -236,6 +237,18 @@ def test_a_row_that_is_kept_for_ever_or_by_its_key_outlives_its_result(
     assert job.meta == {"a": 1}
     assert job.expires_at == (None if keep is None else job.unique_until)
     assert prune_jobs(duty) == 0
+
+
+def test_every_worker_drops_results_and_prunes_in_turn(duty: EngineConnection) -> None:
+    job = no_result.enqueue()
+    drain()
+
+    Prune().tick(duty)
+    assert kept(job.id) == DAY
+    with travel(DAY):
+        Prune().tick(duty)
+
+    assert not Job.objects.filter(pk=job.id).exists()
 
 
 def test_results_are_dropped_in_batches(

@@ -136,6 +136,8 @@ def as_argument(made: Task[..., Any]) -> None:
 
 
 async def awaited() -> None:
+    assert_type(await bare.enqueue(1).areplay(), JobHandle[str])
+    assert_type(await bare.enqueue(1).acancel(), bool)
     assert_type(await coroutine(1), float)
     assert_type(await bare.aenqueue(1), JobHandle[str])
     assert_type(await (await coroutine.aenqueue(1)).aresult(), float)

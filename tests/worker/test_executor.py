@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import random
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from datetime import timedelta
@@ -371,6 +373,25 @@ def test_a_task_says_for_each_class_of_errors_what_becomes_of_the_job(
     assert outcome.until == (timedelta(hours=1) if verb == "retry" else None)
     if isinstance(error, ConnectionError):
         assert outcome.delay_seconds == 2
+
+
+@kinds
+def test_failure_051_nothing_that_a_failed_handler_held_stays(kind: str) -> None:
+    class Large:
+        pass
+
+    held: list[weakref.ref[Large]] = []
+
+    def handler() -> None:
+        large = Large()
+        held.append(weakref.ref(large))
+        raise ValueError
+
+    outcomes = [run(kind, handler, failures=number % 4) for number in range(20)]
+    gc.collect()
+
+    assert len(outcomes) == len(held) == 20
+    assert [one() for one in held] == [None] * 20
 
 
 def test_max_retries_holds_whatever_the_backoff_says() -> None:
