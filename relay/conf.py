@@ -46,6 +46,8 @@ _DURATIONS: Final = {
     "lease": timedelta(milliseconds=300),
     "poll_interval": timedelta(milliseconds=10),
     "grace": timedelta(0),
+    "timeout_grace": timedelta(0),
+    "cancel_grace": timedelta(0),
     "unknown_task_limit": timedelta(0),
 }
 _RETENTIONS: Final = ("completed", "failed", "cancelled", "result")
@@ -114,6 +116,10 @@ class Settings:
     poll_interval: timedelta = timedelta(seconds=1)
     # How long running jobs may go on after SIGTERM.
     grace: timedelta = timedelta(seconds=25)
+    # How long a job that ran out of time, or was cancelled, may take to stop before the
+    # child process that runs it is killed.
+    timeout_grace: timedelta = timedelta(seconds=5)
+    cancel_grace: timedelta = timedelta(seconds=10)
     # Jobs that one child process runs at once, in threads and coroutines together.
     concurrency: int = 10
     # Started attempts that may die with their process before the job is poison.

@@ -17,13 +17,15 @@ class Requests:
     Attributes:
         is_cancelled: whether the attempt is to stop.
         is_interrupted: whether it is to stop so that its job can be handed back.
+        is_timed_out: whether it is to stop because its timeout has passed.
     """
 
-    __slots__ = ("is_cancelled", "is_interrupted")
+    __slots__ = ("is_cancelled", "is_interrupted", "is_timed_out")
 
     def __init__(self) -> None:
         self.is_cancelled = False
         self.is_interrupted = False
+        self.is_timed_out = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ __all__ = [
     "EncodeError",
     "Interrupted",
     "JobNotFound",
+    "JobTimeout",
     "LeaseLost",
     "MissingKey",
     "RelayError",
@@ -26,6 +27,7 @@ __all__ = [
     "SettingsError",
     "SkipRetry",
     "Snooze",
+    "SoftTimeout",
     "StandaloneError",
     "StateConflict",
     "TaskFailed",
@@ -239,6 +241,28 @@ class Interrupted(BaseException):
 
     Nothing is charged: the job is ready again at once. As with Cancelled, no Exception.
     """
+
+
+class JobTimeout(BaseException):
+    """Raised in a plain handler's thread: the job has run longer than its timeout.
+
+    The attempt is charged as a failure, whatever the handler raises then. As Cancelled
+    it is no Exception; a coroutine is cancelled instead, and its attempt says this.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or "the job ran longer than its timeout")
+
+
+class SoftTimeout(RelayError):
+    """Raised in a handler: its task's soft timeout has passed, so clean up and end.
+
+    A handler that returns after catching it has done its work; one that lets it pass
+    has failed, by the ordinary rules.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or "the job ran longer than its soft timeout")
 
 
 class Snooze(RelayError):

@@ -39,6 +39,9 @@ MAX_RETRIES: Final = range(MOST + 1)
 MAX_ATTEMPTS: Final = range(1, MOST + 2)
 EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(9999, 12, 29, tzinfo=UTC)
+# timeout_ms is a 32-bit integer: 24.8 days.
+SHORTEST_TIMEOUT: Final = timedelta(milliseconds=1)
+LONGEST_TIMEOUT: Final = timedelta(days=24)
 _TASK_NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
 
 
@@ -68,6 +71,10 @@ class TaskOptions(TypedDict, total=False):
             nowhere; True for all of them and the result.
         transactional: run the handler and finish its job in one transaction of the
             alias RELAY["DATABASE"], so that what it writes there is written once.
+        timeout: how long one attempt may run before it is ended and charged as a
+            failure; 1 ms to 24 days, None for ever.
+        soft_timeout: after how long SoftTimeout is raised in the handler, which may
+            catch it to clean up; shorter than timeout.
     """
 
     name: str
@@ -84,6 +91,8 @@ class TaskOptions(TypedDict, total=False):
     unique: Unique | None
     sensitive: Sequence[str] | Literal[True]
     transactional: bool
+    timeout: timedelta | None
+    soft_timeout: timedelta | None
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -96,6 +105,7 @@ class EnqueueOptions(TypedDict, total=False):
         id: the job's id; enqueueing it again while the job is there does nothing.
         unique: instead of the task's; None takes no key.
         sensitive: besides the task's, as where its code is not at hand.
+        timeout: instead of the task's; None for ever.
         deadline: an aware datetime, or a timedelta from now, after which no attempt of
             the job starts: it fails instead, uncharged.
     """
@@ -108,6 +118,7 @@ class EnqueueOptions(TypedDict, total=False):
     id: UUID
     unique: Unique | None
     sensitive: Sequence[str] | Literal[True]
+    timeout: timedelta | None
     deadline: datetime | timedelta | None
 
 
@@ -150,6 +161,16 @@ def _check_from_now(name: str, value: object) -> None:
     if not is_in_range:
         raise ArgumentError(
             f"{name}={value}: that is after {LATEST:%Y-%m-%d}; give a shorter delay"
+        )
+
+
+def _check_timeout(name: str, value: object) -> None:
+    if value is not None and not (
+        isinstance(value, timedelta) and SHORTEST_TIMEOUT <= value <= LONGEST_TIMEOUT
+    ):
+        raise ArgumentError(
+            f"{name}={value!r}: give a timedelta of 1 ms to {LONGEST_TIMEOUT.days} "
+            "days, or None for no limit"
         )
 
 
@@ -209,6 +230,7 @@ def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
         _check_number("max_retries", options["max_retries"], MAX_RETRIES)
     if "sensitive" in options:
         _check_sensitive(options["sensitive"])
+    _check_timeout("timeout", options.get("timeout"))
     unique = options.get("unique")
     if unique is not None and not isinstance(unique, Unique):
         raise ArgumentError(
@@ -230,6 +252,13 @@ def check_task_options(options: Mapping[str, Any]) -> None:
             raise ArgumentError(
                 "max_attempts and max_retries are both given: give one of them"
             )
+    timeout, soft_timeout = options.get("timeout"), options.get("soft_timeout")
+    _check_timeout("soft_timeout", soft_timeout)
+    if timeout is not None and soft_timeout is not None and soft_timeout >= timeout:
+        raise ArgumentError(
+            f"soft_timeout={soft_timeout!r} is not shorter than timeout={timeout!r}: "
+            "the handler would be stopped before it is warned; give a shorter one"
+        )
     RetryRules.of(options)
     Retention.of(options.get("retention"))
     transactional = options.get("transactional", False)

@@ -94,6 +94,8 @@ class Task(Generic[P, R]):
             the settings'.
         on_failure: the task that is enqueued when a job has failed for good, or None.
         unique: what makes its jobs duplicates; None takes no key.
+        timeout, soft_timeout: how long one attempt may run, and when it is warned; None
+            for ever, and not at all.
         sensitive: the names of arguments that are encrypted; True for all, and the
             result.
         transactional: whether the handler and the job's finish commit together.
@@ -129,6 +131,8 @@ class Task(Generic[P, R]):
                 "function, and Django has no transactions in async code; make it a "
                 "plain one"
             )
+        self.timeout: timedelta | None = options.get("timeout")
+        self.soft_timeout: timedelta | None = options.get("soft_timeout")
         self.signature = signature(function)
         if self.unique is not None:
             self.unique.check(self.name, self.signature)
@@ -399,6 +403,7 @@ class JobRequest(Generic[R_co]):
     run_in: timedelta | None = None
     id: UUID | None = None
     unique: UniqueKey | None = None
+    timeout: timedelta | None = None
     deadline: datetime | timedelta | None = None
     sealed: tuple[sensitive.Place, ...] = ()
 
@@ -425,6 +430,7 @@ class JobRequest(Generic[R_co]):
             run_in=self.run_in,
             max_retries=self.max_retries,
             unique=self.unique,
+            timeout=self.timeout,
             deadline=deadline,
             deadline_in=deadline_in,
         )
@@ -457,6 +463,7 @@ def _request(
         run_at=options.get("run_at"),
         run_in=options.get("run_in"),
         id=options.get("id"),
+        timeout=options.get("timeout", made.timeout),
         deadline=options.get("deadline"),
         unique=(
             None
@@ -530,6 +537,7 @@ def _request_by_name(
         run_at=options.get("run_at"),
         run_in=options.get("run_in"),
         id=options.get("id"),
+        timeout=options.get("timeout"),
         deadline=options.get("deadline"),
         unique=(
             None if unique is None else unique.resolve(task_name, None, args, keywords)

@@ -12,6 +12,7 @@ from uuid import UUID
 from relay.conf import LONGEST
 from relay.engine import rules
 from relay.engine.connection import EngineConnection
+from relay.engine.finish import Settled
 
 __all__ = [
     "DeadChild",
@@ -295,6 +296,8 @@ class DeadChild:
     Attributes:
         started: the attempts it had started, by its slot table, each with the delays
             in seconds that the job waits after its first, second … crash.
+        timed_out: how those end that were not stopped by their timeouts: written by
+            finish.send_settled() before the rest.
         is_charged: False where relay itself killed it.
         reason: how it ended, for people.
     """
@@ -303,6 +306,7 @@ class DeadChild:
     started: Sequence[tuple[UUID, int, Sequence[float]]]
     is_charged: bool
     reason: str
+    timed_out: Sequence[Settled] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def make_job(row: Definition) -> NewJob:
         ScheduleError: the row's arguments, queue or priority cannot be used.
     """
     queue, priority = row.queue, row.priority
-    max_retries = get_settings().max_retries
+    max_retries, timeout = get_settings().max_retries, None
     try:
         task = get_task(row.task)
     except UnknownTask:
@@ -54,6 +54,7 @@ def make_job(row: Definition) -> NewJob:
         queue = task.queue if queue is None else queue
         priority = task.priority if priority is None else priority
         max_retries = max_retries if task.max_retries is None else task.max_retries
+        timeout = task.timeout
         if task.sensitive:
             document = check_arguments(json.loads(row.args))
             refuse_sensitive(task, document["args"], document["kwargs"])
@@ -64,6 +65,7 @@ def make_job(row: Definition) -> NewJob:
         priority=check_priority(0 if priority is None else priority),
         max_retries=max_retries,
         args=_arguments(row.args),
+        timeout=timeout,
         schedule_id=row.id,
     )
 

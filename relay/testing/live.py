@@ -20,8 +20,9 @@ from relay.exceptions import RelayError
 from relay.models import Job, JobState, Queue
 from relay.tasks import known_queues
 from relay.testing.session import LEASE, JobLike, alias_of, id_of, register
-from relay.worker.duties import Duty, Promote, Reap
+from relay.worker.duties import Duty, Expire, Promote, Reap
 from relay.worker.executor import Executor
+from relay.worker.watch import Watch
 
 __all__ = ["live_worker", "wait_for"]
 
@@ -100,9 +101,13 @@ def _refuse_transaction(alias: str, what: str) -> None:
         )
 
 
+# Its one thread stays, and serves every live worker of the process.
+_watch: Final = Watch()
+
+
 def _mind(alias: str, queues: list[str], stopping: threading.Event) -> None:
     """Promote what is due, and take back the jobs of lost workers."""
-    duties: list[Duty] = [Promote(), Reap(lambda: True)]
+    duties: list[Duty] = [Promote(), Expire(), Reap(lambda: True)]
     with connect(alias, role="duty", name="live_worker") as connection:
         while not stopping.wait(LOOK_SECONDS):
             for duty in duties:
@@ -112,7 +117,7 @@ def _mind(alias: str, queues: list[str], stopping: threading.Event) -> None:
 def _serve(alias: str, queues: list[str], stopping: threading.Event) -> None:
     """Claim, run and finish, one job at a time."""
     worker_id = register(alias, *queues)
-    executor, marks = Executor(worker_id), Marks()
+    executor, marks = Executor(worker_id, watch=_watch), Marks()
     with connect(alias, role="hot", name="live_worker") as connection:
         while not stopping.is_set():
             if _serve_one(connection, executor, marks, queues, worker_id):
@@ -120,7 +125,7 @@ def _serve(alias: str, queues: list[str], stopping: threading.Event) -> None:
             if not lease.renew(connection, [worker_id], lease=LEASE):
                 # Given up, as by expire_leases(): a new one takes its place.
                 worker_id = register(alias, *queues)
-                executor = Executor(worker_id)
+                executor = Executor(worker_id, watch=_watch)
             marks = Marks()  # what committed late lies below its marks
             stopping.wait(LOOK_SECONDS)
         lease.set_state(connection, [worker_id], "stopped")

@@ -39,7 +39,8 @@ from relay.sensitive import (
 from relay.tasks import Task, get_task
 from relay.worker import interruption, transactional
 from relay.worker.interruption import Interruptible
-from relay.worker.verdict import judge
+from relay.worker.verdict import judge, timed_out
+from relay.worker.watch import UNWATCHED, Watch
 
 __all__ = ["Executor"]
 
@@ -64,8 +65,9 @@ class Executor:
     after, as Django does around a request. No error leaves run() or run_async().
     """
 
-    def __init__(self, worker_id: UUID) -> None:
+    def __init__(self, worker_id: UUID, *, watch: Watch = UNWATCHED) -> None:
         self._worker_id = worker_id
+        self._watch = watch
         self._settings = get_settings()
         # Of completed jobs and of results, by task and queue.
         self._keeps: dict[tuple[str, str], tuple[float | None, float | None]] = {}
@@ -120,6 +122,8 @@ class Executor:
         else:
             try:
                 self._enter(job, interruptible)
+                if job.timeout_ms is not None or task.soft_timeout is not None:
+                    self._watch.begin(interruptible, job, task)
                 self.clean()
                 args, kwargs = decode_arguments(job.args, job.id)
                 if task.transactional:
@@ -136,6 +140,8 @@ class Executor:
                 if not task.transactional:
                     outcome = self._completed(job, task, value)
             finally:
+                if interruptible.is_watched:
+                    self._watch.end(interruptible)
                 _quietly(self.clean)
         _quietly(self._log, job, outcome, begun_at)
         return outcome
@@ -161,13 +167,19 @@ class Executor:
         else:
             try:
                 self._enter(job, interruptible)
-                value = await _in_own_thread(
-                    interruptible.wait(_await_handler, task, job)
-                )
+                wait: Callable[..., Awaitable[Any]] = interruptible.wait
+                if job.timeout_ms is not None or task.soft_timeout is not None:
+                    loop = asyncio.get_running_loop()
+                    self._watch.begin(interruptible, job, task, loop)
+                    wait = interruptible.wait_warned
+                value = await _in_own_thread(wait(_await_handler, task, job))
             except BaseException as error:  # an edge: whatever a handler raises ends it
                 outcome = self._failed(job, task, error, interruptible)
             else:
                 outcome = self._completed(job, task, value)
+            finally:
+                if interruptible.is_watched:
+                    self._watch.end(interruptible)
         _quietly(self._log, job, outcome, begun_at)
         return outcome
 
@@ -229,10 +241,13 @@ class Executor:
         requests: context.Requests,
     ) -> Outcome:
         self.note_error(error)
-        if requests.is_interrupted and not requests.is_cancelled:
+        is_ended = requests.is_cancelled or requests.is_timed_out
+        if requests.is_interrupted and not is_ended:
             return Settled(id=job.id, attempt=job.attempt, verb="release")
         if requests.is_cancelled and isinstance(error, asyncio.CancelledError):
             error = Cancelled().with_traceback(error.__traceback__)
+        elif requests.is_timed_out and not requests.is_cancelled:
+            error = timed_out(error)
         message, told = mask_text(job.args, job.id, _message(error), _formatted(error))
         settle = partial(
             Settled,

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from relay.context import Requests
-from relay.exceptions import Cancelled, Interrupted
+from relay.exceptions import Cancelled, Interrupted, JobTimeout, SoftTimeout
 
 __all__ = ["Interruptible"]
 
@@ -31,25 +32,49 @@ _NONE: Final[Any] = ctypes.py_object()
 # ordinary job's way.
 _raising: Final = threading.Lock()
 
+# How far an attempt has been interrupted; it only goes up.
+_SOFTLY: Final = 1
+_FINALLY: Final = 2
+
+# In a coroutine it is a cancellation too, so that what waits inside for others, as a
+# task group does, takes them down before it lets the exception pass.
+_SoftTimeoutInCoroutine: Final = type(
+    SoftTimeout.__name__,
+    (SoftTimeout, asyncio.CancelledError),
+    {"__module__": SoftTimeout.__module__},
+)
+
 
 class Interruptible(Requests):
     """One attempt, as those see it who may have to stop it.
 
-    interrupt() and withdraw() set a flag before they look whether the handler runs; the
-    handler's end is noted before it looks at the flags. So one of the two always sees
+    Whoever interrupts sets the flag before it looks whether the handler runs; the
+    handler's end is noted before it looks at the flag. So one of the two always sees
     the other, and an exception that has not arrived by the end of the handler is taken
-    back. One attempt is interrupted at most once.
+    back. One attempt is interrupted at most twice: softly once, and then for good.
     """
 
-    __slots__ = ("_is_raised", "_task", "_thread", "job_id")
+    __slots__ = (
+        "_is_asked",
+        "_is_soft_due",
+        "_raised",
+        "_task",
+        "_thread",
+        "is_watched",
+        "job_id",
+    )
 
     def __init__(self, job_id: UUID) -> None:
         super().__init__()
         self.job_id = job_id
+        # Whether somebody is to be told of its end.
+        self.is_watched = False
         # The thread or task that is inside the handler now.
         self._thread: int | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._is_raised = False
+        self._is_asked = False
+        self._is_soft_due = False
+        self._raised = 0
 
     def call(
         self,
@@ -62,24 +87,32 @@ class Interruptible(Requests):
         Raises:
             Cancelled: interrupt() was called, be it before.
             Interrupted: withdraw() was.
+            JobTimeout: time_out() was.
+            SoftTimeout: warn() was, and the handler let it pass.
         """
-        # The one exception may arrive in the first closing; then the second is whole.
+        # An exception may arrive in the first closing, after which at most one more is
+        # to come: then the second is whole, or what arrived in it was the last.
         try:
             try:
                 self._thread = threading.get_ident()
-                if self.is_cancelled:
-                    raise Cancelled
-                if self.is_interrupted:
-                    raise Interrupted
+                if self._is_asked:
+                    raise self._reason()
                 return function(*args, **kwargs)
             finally:
                 self._close()
         finally:
             self._close()
 
+    def _reason(self) -> BaseException:
+        if self.is_cancelled:
+            return Cancelled()
+        if self.is_interrupted:
+            return Interrupted()
+        return JobTimeout() if self.is_timed_out else SoftTimeout()
+
     def _close(self) -> None:
         self._thread = None
-        if self.is_cancelled or self.is_interrupted:
+        if self._is_asked:
             with _raising:
                 _set_async_exc(threading.get_ident(), _NONE)
 
@@ -87,46 +120,113 @@ class Interruptible(Requests):
         """Await a coroutine handler as part of the running task.
 
         Raises:
-            asyncio.CancelledError: interrupt() or withdraw() was called, be it before.
+            asyncio.CancelledError: interrupt_task(), withdraw_task() or time_out_task()
+                was called, be it before.
         """
         self._task = asyncio.current_task()
         try:
-            if self.is_cancelled or self.is_interrupted:
+            if self.is_cancelled or self.is_interrupted or self.is_timed_out:
                 raise asyncio.CancelledError
             return await handler(*args)
         finally:
             self._task = None
 
+    async def wait_warned(
+        self, handler: Callable[..., Coroutine[Any, Any, T]], *args: Any
+    ) -> T:
+        """As wait(), for a handler that warn_task() may reach.
+
+        Raises:
+            SoftTimeout: it was called, and the handler let it pass.
+        """
+        return await self.wait(self._driven, handler, args)
+
+    @types.coroutine
+    def _driven(
+        self, handler: Callable[..., Coroutine[Any, Any, T]], args: Sequence[Any]
+    ) -> Generator[Any, Any, T]:
+        """Run a coroutine; where a warning is due, throw that and no cancellation."""
+        inner = handler(*args)
+        resume: Callable[[Any], Any] = inner.send
+        value: Any = None
+        while True:
+            try:
+                awaited = resume(value)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            try:
+                value, resume = (yield awaited), inner.send
+            except BaseException as error:
+                value, resume = self._softened(error), inner.throw
+
+    def _softened(self, error: BaseException) -> BaseException:
+        if not self._is_soft_due or not isinstance(error, asyncio.CancelledError):
+            return error
+        self._is_soft_due = False
+        if self._task is not None:
+            self._task.uncancel()
+        softened: BaseException = _SoftTimeoutInCoroutine()
+        return softened
+
+    # --- from any thread, for plain handlers -----------------------------------------
+
     def interrupt(self) -> None:
-        """Ask the attempt to stop. From any thread, for plain handlers."""
+        """Ask the attempt to stop, as somebody cancelled its job."""
         self.is_cancelled = True
-        self._raise(Cancelled)
+        self._raise(Cancelled, _FINALLY)
 
     def withdraw(self) -> None:
-        """Ask the attempt to stop, to be handed back. From any thread, as interrupt().
+        """Ask the attempt to stop, to be handed back.
 
         A job that is cancelled too ends cancelled.
         """
         self.is_interrupted = True
-        self._raise(Interrupted)
+        self._raise(Interrupted, _FINALLY)
 
-    def _raise(self, error: type[BaseException]) -> None:
+    def time_out(self) -> None:
+        """Stop the attempt, as its timeout has passed."""
+        self.is_timed_out = True
+        self._raise(JobTimeout, _FINALLY)
+
+    def warn(self) -> None:
+        """Tell the attempt that its soft timeout has passed."""
+        self._raise(SoftTimeout, _SOFTLY)
+
+    def _raise(self, error: type[BaseException], how: int) -> None:
+        self._is_asked = True
         with _raising:
-            if self._thread is not None and not self._is_raised:
-                self._is_raised = True
+            if self._thread is not None and self._raised < how:
+                self._raised = how
+                # One that has not arrived is replaced.
                 _set_async_exc(self._thread, error)
 
+    # --- in the event loop, for coroutine handlers -----------------------------------
+
     def interrupt_task(self) -> None:
-        """Ask the attempt to stop. In the event loop, for coroutine handlers."""
+        """Ask the attempt to stop, as somebody cancelled its job."""
         self.is_cancelled = True
         self._cancel_task()
 
     def withdraw_task(self) -> None:
-        """Ask the attempt to stop, to be handed back. In the event loop."""
+        """Ask the attempt to stop, to be handed back."""
         self.is_interrupted = True
         self._cancel_task()
 
+    def time_out_task(self) -> None:
+        """Stop the attempt, as its timeout has passed."""
+        self.is_timed_out = True
+        self._cancel_task()
+
     def _cancel_task(self) -> None:
-        if self._task is not None and not self._is_raised:
-            self._is_raised = True
+        self._is_soft_due = False
+        if self._task is not None and self._raised < _FINALLY:
+            self._raised = _FINALLY
+            self._task.cancel()
+
+    def warn_task(self) -> None:
+        """Tell the attempt that its soft timeout has passed."""
+        if self._task is not None and self._raised < _SOFTLY:
+            self._raised = _SOFTLY
+            self._is_soft_due = True
             self._task.cancel()

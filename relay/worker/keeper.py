@@ -24,12 +24,14 @@ from relay.conf import get_settings
 from relay.engine import lease
 from relay.engine.connection import EngineConnection, connect, is_outage
 from relay.engine.ended import AWAITED_CHANNEL
+from relay.engine.finish import read_finished, send_settled
 from relay.engine.wakeup import CANCEL_CHANNEL, CHANNEL, parse
 from relay.scheduler.duty import ScheduleDuty
 from relay.worker.cancels import write_cancels
 from relay.worker.duties import Duty, Expire, Promote, Prune, Reap, wake
 from relay.worker.messages import Channel
 from relay.worker.shared import SharedState
+from relay.worker.stuck import read_timed_out
 from relay.worker.waiters import write_awaited
 
 __all__ = ["GAVE_UP", "Keeper", "KeeperOptions"]
@@ -263,6 +265,7 @@ class Keeper:
                     (UUID(job_id), attempt, delays)
                     for job_id, attempt in message["started"]
                 ],
+                timed_out=read_timed_out(message),
                 is_charged=message["is_charged"],
                 reason=message["reason"],
             )
@@ -276,6 +279,13 @@ class Keeper:
     def _settle(self, connection: EngineConnection) -> None:
         """Give back what dead children held, without waiting for their leases."""
         for worker_id, child in list(self._dead.items()):
+            timed_out = send_settled(
+                connection,
+                child.timed_out,
+                worker_id=worker_id,
+                hand_back_limit=self._settings.unknown_task_limit,
+            )
+            read_finished(timed_out)
             count, ready = lease.settle_dead_child(
                 connection,
                 child,
@@ -399,6 +409,11 @@ class Keeper:
         ):
             jobs.setdefault(indexes[worker_id], []).append((job_id, attempt))
         for index, of_child in jobs.items():
+            self._parent.send(
+                kind="asked",
+                worker=str(self._children[index].worker_id),
+                jobs=[(str(job_id), attempt) for job_id, attempt in of_child],
+            )
             for datagram in write_cancels(of_child):
                 with suppress(OSError):  # it has unread ones, or it is gone
                     self._sockets[index].send(datagram)

@@ -33,6 +33,7 @@ from relay.worker.memory import resident_bytes
 from relay.worker.pace import UNKNOWN_SECONDS, Pace
 from relay.worker.pool import Ended, Pool
 from relay.worker.shared import SlotTable
+from relay.worker.watch import Watch
 
 __all__ = ["CAPACITY", "Loop", "LoopOptions"]
 
@@ -111,9 +112,8 @@ class Loop:
         self._connection: EngineConnection | None = None
         self._order = QueueOrder(options.queues, strict=options.is_strict)
         self._marks = Marks()
-        self._pool = Pool(
-            options.concurrency, Executor(worker_id), table, on_end=self._bell.ring
-        )
+        executor = Executor(worker_id, watch=Watch())
+        self._pool = Pool(options.concurrency, executor, table, on_end=self._bell.ring)
         self._hands = Hands(worker_id, table)
         self._alone: deque[ClaimedJob] = deque()
         self._alone_since = 0.0

@@ -30,6 +30,7 @@ from relay.worker.keeper import GAVE_UP, Keeper, KeeperOptions
 from relay.worker.loop import CAPACITY, LoopOptions
 from relay.worker.messages import Channel, datagrams
 from relay.worker.shared import SharedState
+from relay.worker.stuck import KILLED_FOR, Stuck, in_hand
 
 __all__ = ["Parent"]
 
@@ -118,6 +119,7 @@ class Parent:
         self._channel = Channel(near)
         self._alive_reader, self._alive_writer = os.pipe()
         self._bell = Bell()
+        self._stuck = Stuck()
         self._unsettled: dict[UUID, dict[str, Any]] = {}
         self._signals = 0
         self._drain_by: float | None = None
@@ -182,6 +184,7 @@ class Parent:
         self._begin_or_hasten_drain()
         self._fence()
         self._kill_stalled()
+        self._kill_stuck()
         self._kill_stalled_keeper()
         self._start_missing()
         self._channel.flush()
@@ -227,16 +230,16 @@ class Parent:
         """Tell the keeper whose jobs to settle, before the table is used again."""
         reason = process.killed_for or end_of(code)
         table = self._shared.tables[index]
-        started = [(str(job_id), attempt) for job_id, attempt in table.started()]
         message: dict[str, Any] = {
             "kind": "dead",
             "worker": str(process.worker_id),
-            "started": started,
+            **in_hand(table),
             "is_charged": process.killed_for is None,
             "reason": reason,
         }
         if process.worker_id is not None:
             self._unsettled[process.worker_id] = message
+            self._stuck.forget(process.worker_id)
         self._channel.send(**message)
         level = logging.INFO if code == 0 else logging.WARNING
         logger.log(
@@ -247,7 +250,7 @@ class Parent:
                 "worker_id": str(process.worker_id),
                 "code": code,
                 "reason": reason,
-                "started": len(started),
+                "started": len(message["started"]) + len(message["timed_out"]),
             },
         )
 
@@ -256,6 +259,9 @@ class Parent:
             worker_id = UUID(message["worker"])
             if message["kind"] == "settled":
                 self._unsettled.pop(worker_id, None)
+            elif message["kind"] == "asked":
+                if any(child.worker_id == worker_id for child in self._children()):
+                    self._stuck.note_cancels(worker_id, message["jobs"])
             elif message["kind"] == "lost":
                 for process in self._children():
                     if process.worker_id == worker_id:
@@ -280,7 +286,7 @@ class Parent:
                 self._kill(place.process, "its lease could not be renewed")
 
     def _kill_stalled(self) -> None:
-        """Kill a child whose loop stands still, unless it runs a job."""
+        """Kill a child whose loop stands still, unless it runs a job that may run."""
         now = time.monotonic()
         for index, place in enumerate(self._places):
             table = self._shared.tables[index]
@@ -288,8 +294,17 @@ class Parent:
                 continue
             # Before its first round: since it was forked.
             ticked_at = table.ticked_at or place.process.started_at
-            if now - ticked_at > STALL_SECONDS and not any(table.started()):
+            if now - ticked_at > STALL_SECONDS and all(
+                each.is_late(now) for each in table.entries()
+            ):
                 self._kill(place.process, "its loop stood still")
+
+    def _kill_stuck(self) -> None:
+        """Kill a child with a job that did not stop, once the others had their time."""
+        for place, table in zip(self._places, self._shared.tables, strict=True):
+            process = place.process
+            if process is not None and self._stuck.must_kill(process.pid, table):
+                self._kill(process, KILLED_FOR)
 
     def _kill_stalled_keeper(self) -> None:
         """Kill a keeper that stands still: its children's leases are long lost.

@@ -11,15 +11,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from relay.conf import get_settings
 from relay.engine.claim import ClaimedJob
 from relay.engine.finish import Outcome, Settled
 from relay.worker.eventloop import end_event_loop, start_event_loop
 from relay.worker.executor import Executor
 from relay.worker.interruption import Interruptible
 from relay.worker.shared import SlotTable
+from relay.worker.stuck import verdict_if_killed
 
 __all__ = ["NOT_STARTED", "Ended", "Pool"]
 
@@ -254,16 +257,26 @@ class Pool:
         begun_at = time.monotonic()
         self._begun_at[job.id] = begun_at
         entry = self._table.begin(job.id.bytes, job.attempt)
+        if job.timeout_ms is not None:
+            self._limit(job, entry, begun_at)
         self._starts[number] += 1
         self._running[number] = interruptible = Interruptible(job.id)
         outcome = self._executor.run(job, interruptible)
         self._end_if_forked()
+        if job.timeout_ms is not None or interruptible.is_cancelled:
+            self._table.note_over(entry)
         self._running[number] = None
         self._begun_at.pop(job.id, None)
         self._ended.append(Ended(job, outcome, entry, time.monotonic() - begun_at))
         self._give_back(slot)
         self._on_end()
         return True
+
+    def _limit(self, job: ClaimedJob, entry: int, begun_at: float) -> None:
+        """Tell the parent from when it may kill this process for the job."""
+        timeout = timedelta(milliseconds=job.timeout_ms or 0)
+        kill_at = begun_at + (timeout + get_settings().timeout_grace).total_seconds()
+        self._table.limit(entry, kill_at, verdict_if_killed(job))
 
     def _end_if_forked(self) -> None:
         """End here what a handler forked and let run on: it must not run other jobs."""
@@ -328,10 +341,14 @@ class Pool:
         begun_at = time.monotonic()
         self._begun_at[job.id] = begun_at
         entry = self._table.begin(job.id.bytes, job.attempt)
+        if job.timeout_ms is not None:
+            self._limit(job, entry, begun_at)
         self._starts[-1] += 1
         self._running_async[job.id] = interruptible = Interruptible(job.id)
         outcome = await self._executor.run_async(job, interruptible)
         self._end_if_forked()
+        if job.timeout_ms is not None or interruptible.is_cancelled:
+            self._table.note_over(entry)
         del self._running_async[job.id]
         self._begun_at.pop(job.id, None)
         self._ended.append(Ended(job, outcome, entry, time.monotonic() - begun_at))

@@ -11,18 +11,46 @@ import struct
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
-__all__ = ["SharedState", "SlotTable"]
+__all__ = ["SharedState", "SlotTable", "Started"]
 
 _CELL: Final = struct.Struct("=d")
-# Of a child: worker id, whether it is registered, when its loop last went round.
-_HEADER: Final = struct.Struct("=16sBxxxxxxxd")
-# Of a started attempt: job id, attempt, and last the byte that makes it count.
-_ENTRY: Final = struct.Struct("=16siB")
-_FLAG: Final = _ENTRY.size - 1
-_NO_ID: Final = bytes(16)
+# Of a child: worker id, whether it is registered, whether a job of its has or had a
+# timeout, when its loop last went round.
+_HEADER: Final = struct.Struct("=16sBBxxxxxxd")
+# Of a started attempt: job id, attempt, from when its process may be killed for it,
+# what then becomes of it, and the byte that makes the entry count. Each number stands
+# on its natural boundary: it is written and read whole.
+_ENTRY: Final = struct.Struct("=16sixxxxdddBxxxxxxx")
+_LIMIT: Final = struct.Struct("=ddd")
+_LIMIT_AT: Final = 24
+_FLAG: Final = 48
+_HAS_LIMITS: Final = 17
+_RUNS: Final = 1
+_IS_OVER: Final = 2
+
+
+class Started(NamedTuple):
+    """An attempt that was started, and whose end is not in the database yet.
+
+    Attributes:
+        kill_at: from when its process may be killed for it, by the monotonic clock; 0
+            where it has no timeout.
+        verdict: what becomes of the job then, as stuck.py writes it.
+        is_over: whether the handler has ended.
+    """
+
+    job_id: UUID
+    attempt: int
+    kill_at: float
+    verdict: tuple[float, float]
+    is_over: bool
+
+    def is_late(self, now: float) -> bool:
+        """Tell whether its process may be killed for it."""
+        return not self.is_over and 0 < self.kill_at <= now
 
 
 class SlotTable:
@@ -83,7 +111,7 @@ class SlotTable:
     @property
     def ticked_at(self) -> float:
         """When the child's loop last went round, by the monotonic clock; 0 if never."""
-        moment: float = _HEADER.unpack_from(self._memory)[2]
+        moment: float = _HEADER.unpack_from(self._memory)[3]
         return moment
 
     def tick(self, moment: float) -> None:
@@ -97,9 +125,23 @@ class SlotTable:
         between has not started the job.
         """
         entry = self._free.pop()
-        _ENTRY.pack_into(self._memory, entry, job_id, attempt, 0)
-        self._memory[entry + _FLAG] = 1
+        _ENTRY.pack_into(self._memory, entry, job_id, attempt, 0.0, 0.0, 0.0, 0)
+        self._memory[entry + _FLAG] = _RUNS
         return entry
+
+    def limit(self, entry: int, kill_at: float, verdict: tuple[float, float]) -> None:
+        """Say from when the process may be killed for a started attempt."""
+        _LIMIT.pack_into(self._memory, entry + _LIMIT_AT, kill_at, *verdict)
+        self._memory[_HAS_LIMITS] = 1
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether any attempt of this child's has, or had, a timeout."""
+        return self._memory[_HAS_LIMITS] == 1
+
+    def note_over(self, entry: int) -> None:
+        """Say that a handler has ended: nobody is killed for it while it is written."""
+        self._memory[entry + _FLAG] = _IS_OVER
 
     def end(self, entry: int) -> None:
         """Forget a started attempt: its end is in the database, or it was given up."""
@@ -108,11 +150,21 @@ class SlotTable:
 
     def started(self) -> Iterator[tuple[UUID, int]]:
         """Return the attempts that were started and not ended."""
-        for place in range(self._capacity):
-            entry = _HEADER.size + place * _ENTRY.size
-            job_id, attempt, flag = _ENTRY.unpack_from(self._memory, entry)
+        return ((each.job_id, each.attempt) for each in self.entries())
+
+    def entries(self) -> Iterator[Started]:
+        """Return all that is known of them."""
+        for job_id, attempt, kill_at, first, second, flag in _ENTRY.iter_unpack(
+            self._memory[_HEADER.size :]
+        ):
             if flag:
-                yield UUID(bytes=job_id), attempt
+                yield Started(
+                    UUID(bytes=job_id),
+                    attempt,
+                    kill_at,
+                    (first, second),
+                    flag == _IS_OVER,
+                )
 
 
 class SharedState:

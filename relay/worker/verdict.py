@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from relay.exceptions import (
     Cancel,
     Cancelled,
     DecodeError,
+    JobTimeout,
     MissingKey,
     Retry,
     SkipRetry,
@@ -19,7 +21,7 @@ from relay.exceptions import (
 )
 from relay.retry import NO_RULES, RetryRules
 
-__all__ = ["Ruling", "judge", "verdict"]
+__all__ = ["Ruling", "judge", "timed_out", "verdict"]
 
 
 class Ruling(NamedTuple):
@@ -86,3 +88,13 @@ def judge(
     default = get_settings().backoff
     delay = rules.delay(failures + 1, error, default=default)
     return Ruling("fail") if delay is None else Ruling("retry", delay)
+
+
+def timed_out(error: BaseException) -> BaseException:
+    """Return what an attempt ended by whose timeout has passed: whatever it raised."""
+    if isinstance(error, JobTimeout):
+        return error
+    made = JobTimeout().with_traceback(error.__traceback__)
+    if not isinstance(error, asyncio.CancelledError):
+        made.__cause__ = error
+    return made

@@ -21,6 +21,7 @@ from django.test.utils import CaptureQueriesContext
 from relay import (
     ArgumentError,
     EncodeError,
+    Task,
     Unique,
     codec,
     enqueue,
@@ -33,6 +34,7 @@ from relay.exceptions import DecodeError
 from relay.ids import uuid7
 from relay.models import Job
 from relay.options import LATEST
+from relay.tasks import register
 from testproject.tasks import aadd, add, echo
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -87,6 +89,31 @@ def test_options_are_stored_with_the_job() -> None:
 
     job = row(handle.id)
     assert (job.queue, job.priority, job.max_retries) == ("mail", -7, 0)
+
+
+def test_a_timeout_is_the_task_s_or_the_enqueue_s() -> None:
+    timed = register(
+        Task(
+            _timed,
+            name="tests.enqueue.timed",
+            timeout=timedelta(seconds=30),
+            soft_timeout=timedelta(seconds=20),
+        )
+    )
+
+    found = [
+        timed.enqueue(),
+        timed.using(timeout=timedelta(milliseconds=1)).enqueue(),
+        timed.using(timeout=None).enqueue(),
+        *enqueue_many([timed.job()]),
+        enqueue("no:code", timeout=timedelta(days=24)),
+    ]
+
+    milliseconds = [row(handle.id).timeout_ms for handle in found]
+    assert milliseconds == [30_000, 1, None, 30_000, 24 * 86_400_000]
+
+
+def _timed() -> None: ...
 
 
 @pytest.mark.parametrize("unique", [None, Unique()], ids=["plain", "unique"])

@@ -119,6 +119,7 @@ def calls() -> None:
         unique=Unique(for_=timedelta(hours=1)),
     )
     assert_type(within.enqueue(42), JobHandle[str])
+    bare.using(timeout=timedelta(seconds=1)).using(timeout=None).enqueue(1)
     bare.using(deadline=timedelta(hours=1)).using(deadline=None).enqueue(1)
     assert_type(unique.using(unique=None).enqueue(1).is_duplicate, bool)
     enqueue("a:b", unique=Unique(key="c", until="forever"))

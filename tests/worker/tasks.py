@@ -6,17 +6,28 @@ import asyncio
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from datetime import timedelta
 from pathlib import Path
 
+import psycopg
 from asgiref.sync import sync_to_async
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection
 
-from relay import Failure, Retry, SkipRetry, Snooze, current_job, task
+from relay import (
+    Failure,
+    JobTimeout,
+    Retry,
+    SkipRetry,
+    Snooze,
+    SoftTimeout,
+    current_job,
+    task,
+)
 from tests.worker.effects import note
 
 
@@ -54,6 +65,75 @@ async def anap(seconds: float) -> None:
     note("start")
     await asyncio.sleep(seconds)
     note("end")
+
+
+@task
+def wait_on_socket() -> None:
+    """Read from a peer that never writes."""
+    note("start")
+    near, far = socket.socketpair()
+    with near, far:
+        near.recv(1)
+
+
+@task(soft_timeout=timedelta(seconds=0.3))
+def clean_up_when_warned(how: str) -> str:
+    note("start")
+    try:
+        spin_for(30)
+    except SoftTimeout:
+        note("warned")
+        if how == "return":
+            return "cleaned up"
+        if how == "go on":
+            spin_for(30)
+        raise
+    return "never warned"
+
+
+@task(soft_timeout=timedelta(seconds=0.3))
+async def aclean_up_when_warned(how: str) -> str:
+    note("start")
+    try:
+        await asyncio.sleep(30)
+    except SoftTimeout:
+        note("warned")
+        if how == "return":
+            await asyncio.sleep(0.01)
+            return "cleaned up"
+        if how == "go on":
+            await asyncio.sleep(30)
+        raise
+    return "never warned"
+
+
+@task
+async def sleep_in_the_loop(seconds: float) -> None:
+    note("start")
+    time.sleep(seconds)
+
+
+@task
+def spin(seconds: float) -> None:
+    note("start")
+    spin_for(seconds)
+    note("end")
+
+
+@task
+def swallow_timeouts(seconds: float) -> None:
+    """Raise another error in place of the timeout's."""
+    note("start")
+    try:
+        spin_for(seconds)
+    except JobTimeout:
+        raise psycopg.OperationalError("the database is away") from None
+
+
+def spin_for(seconds: float) -> None:
+    ends_at = time.monotonic() + seconds
+    while time.monotonic() < ends_at:
+        pass
 
 
 @task

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from relay.exceptions import Cancelled
+from relay.exceptions import Cancelled, JobTimeout, SoftTimeout
 from relay.ids import uuid7
 from relay.worker.interruption import Interruptible
 
@@ -167,6 +167,203 @@ def test_j17_it_never_leaves_the_handler_whenever_it_is_raised(
 
     assert outside == []
     assert min(ends.values()) > 0
+
+
+def test_a_warned_handler_goes_on_and_is_stopped_later(
+    thread: ThreadPoolExecutor,
+) -> None:
+    interruptible, begun, warned = make(), threading.Event(), threading.Event()
+
+    def handler() -> None:
+        try:
+            spin(begun)
+        except SoftTimeout:
+            spin(warned)
+
+    answer = thread.submit(interruptible.call, handler, [], {})
+    assert begun.wait(timeout=10)
+    interruptible.warn()
+    assert warned.wait(timeout=10)
+    interruptible.warn()
+    interruptible.time_out()
+
+    with pytest.raises(JobTimeout):
+        answer.result(timeout=10)
+    assert interruptible.is_timed_out
+
+
+def test_a_handler_that_was_stopped_is_neither_warned_nor_stopped_again(
+    thread: ThreadPoolExecutor,
+) -> None:
+    interruptible, begun = make(), threading.Event()
+    cleaning, may_end = threading.Event(), threading.Event()
+
+    def handler() -> str:
+        try:
+            spin(begun)
+        except JobTimeout:
+            cleaning.set()
+            while not may_end.is_set():
+                pass
+        return "cleaned up"
+
+    answer = thread.submit(interruptible.call, handler, [], {})
+    assert begun.wait(timeout=10)
+    interruptible.time_out()
+    assert cleaning.wait(timeout=10)
+    interruptible.warn()
+    interruptible.interrupt()
+    may_end.set()
+
+    assert answer.result(timeout=10) == "cleaned up"
+
+
+@pytest.mark.parametrize(
+    ("act", "error"),
+    [(Interruptible.warn, SoftTimeout), (Interruptible.time_out, JobTimeout)],
+)
+def test_what_ran_out_of_time_before_it_began_does_not_begin(
+    act: Any, error: type[BaseException]
+) -> None:
+    interruptible = make()
+    act(interruptible)
+
+    with pytest.raises(error):
+        interruptible.call(pytest.fail, ["it began"], {})
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("busy")
+def test_two_interruptions_never_leave_the_handler_whenever_they_are_raised(
+    thread: ThreadPoolExecutor,
+) -> None:
+    """As above, with a warning and an end fired at each handler."""
+    current: list[Interruptible] = [make()]
+    outside: list[BaseException] = []
+    ends = {"whole": 0, "warned": 0, "stopped": 0}
+    lengths = itertools.cycle(range(0, 30_000, 700))
+
+    def handler(length: int) -> bool:
+        was_warned = False
+        for _ in range(3):
+            try:
+                for _ in range(length):
+                    pass
+            except SoftTimeout:
+                was_warned = True
+        return was_warned
+
+    def run() -> None:
+        ends_at = time.monotonic() + 10
+        while min(ends.values()) < 60 and time.monotonic() < ends_at:
+            current[0] = mine = make()
+            try:
+                was_warned = mine.call(handler, [next(lengths)], {})
+            except SoftTimeout:
+                ends["warned"] += 1
+            except JobTimeout:
+                ends["stopped"] += 1
+            else:
+                ends["warned" if was_warned else "whole"] += 1
+            try:
+                for _ in range(100):
+                    pass
+            except (SoftTimeout, JobTimeout) as error:
+                outside.append(error)
+
+    answer = thread.submit(run)
+    fired = current[0]
+    pauses = itertools.cycle(range(0, 9_000, 500))
+    while not answer.done():
+        if current[0] is not fired:
+            fired = current[0]
+            fired.warn()
+            pause = next(pauses)
+            for _ in range(pause):
+                pass
+            if pause % 1_000:
+                fired.time_out()
+    answer.result(timeout=60)
+
+    assert outside == []
+    assert min(ends.values()) > 0
+
+
+def test_a_coroutine_is_warned_where_it_waits_and_may_go_on() -> None:
+    interruptible = make()
+
+    async def handler() -> str:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        loop.call_soon(interruptible.warn_task)
+        with pytest.raises(SoftTimeout) as caught:
+            await asyncio.sleep(30)
+        assert type(caught.value).__name__ == "SoftTimeout"
+        assert task is not None
+        assert task.cancelling() == 0
+        async with asyncio.timeout(30):
+            await asyncio.sleep(0)
+        return "went on"
+
+    assert asyncio.run(interruptible.wait_warned(handler)) == "went on"
+
+
+def test_a_warned_coroutine_takes_down_those_it_waits_for() -> None:
+    interruptible = make()
+    ended: list[str] = []
+
+    async def member() -> None:
+        try:
+            await asyncio.sleep(30)
+        finally:
+            ended.append("member")
+
+    async def handler() -> None:
+        asyncio.get_running_loop().call_later(0.05, interruptible.warn_task)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(member())
+        finally:
+            ended.append("handler")
+
+    with pytest.raises(SoftTimeout):
+        asyncio.run(interruptible.wait_warned(handler))
+    assert ended == ["member", "handler"]
+
+
+def test_a_warned_coroutine_is_stopped_later_by_a_cancellation() -> None:
+    interruptible = make()
+
+    async def handler() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(interruptible.warn_task)
+        with pytest.raises(SoftTimeout):
+            await asyncio.sleep(30)
+        loop.call_soon(interruptible.time_out_task)
+        await asyncio.sleep(30)
+
+    async def main() -> None:
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await interruptible.wait_warned(handler)
+        assert not isinstance(caught.value, SoftTimeout)
+
+    asyncio.run(main())
+    assert interruptible.is_timed_out
+
+
+def test_what_a_warned_coroutine_would_do_else_is_as_ever() -> None:
+    interruptible = make()
+
+    async def handler(number: int) -> int:
+        await asyncio.sleep(0)
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.gather(asyncio.sleep(0), fail())
+        return number + 1
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ZeroDivisionError
+
+    assert asyncio.run(interruptible.wait_warned(handler, 1)) == 2
 
 
 def test_a_coroutine_is_stopped_where_it_waits() -> None:
