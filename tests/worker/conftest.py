@@ -14,6 +14,7 @@ from django.db import connection
 from relay.engine.connection import EngineConnection, connect
 from relay.standalone.postgres import EmbeddedPostgres
 from tests.worker.harness import ROOT, Database, Workers
+from tests.worker.sites import Sites
 
 
 @pytest.fixture
@@ -41,6 +42,13 @@ def database(transactional_db: None, tmp_path: Path) -> Iterator[Database]:
 @pytest.fixture
 def workers(database: Database, tmp_path: Path) -> Iterator[Workers]:
     made = Workers(database, tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def sites(database: Database, workers: Workers, tmp_path: Path) -> Iterator[Sites]:
+    made = Sites(database, workers, tmp_path)
     yield made
     made.end()
 

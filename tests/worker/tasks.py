@@ -256,6 +256,22 @@ async def ask_in_threads_for(seconds: float) -> None:
 
 
 @task
+def break_the_loop() -> None:
+    """Make the loop of the embedded worker fail at its next step."""
+    from relay.worker.embedded import process  # other workers have none
+
+    def fail(*_: object) -> None:
+        raise ValueError("the loop is broken")
+
+    note("start")
+    worker = process._state.worker
+    assert worker is not None
+    if current_job().attempt == 1:
+        worker._loop._collect = fail
+        time.sleep(0.5)
+
+
+@task
 def cut_off_worker() -> None:
     """End the sessions of relay itself, as the last act."""
     note("start")

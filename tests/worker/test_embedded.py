@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,6 @@ from tests.worker.harness import Database, Workers, until
 from tests.worker.sites import Site, Sites
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def sites(database: Database, workers: Workers, tmp_path: Path) -> Iterator[Sites]:
-    made = Sites(database, workers, tmp_path)
-    yield made
-    made.end()
 
 
 def test_jobs_run_in_the_web_process(database: Database, sites: Sites) -> None:
@@ -228,6 +220,24 @@ def test_failure_028_a_forked_process_has_no_worker_and_shares_no_connection(
     job = database.enqueue_one("quick")
     database.wait_for(job)
     assert database.effects_of(job)[0].pid == site.pid
+
+
+def test_a_stopped_worker_takes_nothing_from_a_fork_and_another_may_start(
+    database: Database, sites: Sites
+) -> None:
+    site = sites.start()
+    assert site.ask("/stop") is True
+    assert site.workers() == []
+
+    before = set(site.ask("/report")["files"])
+
+    forked = site.ask("/fork")
+
+    lasting = before & set(site.ask("/report")["files"])
+    assert any(name.startswith("socket:") for name in lasting)  # it listens
+    assert lasting <= set(forked["before"]["files"])
+    assert site.ask("/start") is True
+    database.wait_for(database.enqueue_one("quick"))
 
 
 # --- Django's own server ------------------------------------------------------------

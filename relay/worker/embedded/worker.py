@@ -64,6 +64,7 @@ class EmbeddedWorker:
         self._channel = Channel(near)
         self._alive_reader, self._alive_writer = os.pipe()
         self._bell = Bell()
+        self._are_files_closed = False
         self._helper = Helper(
             Order(
                 name=name or f"{socket.gethostname()}-{os.getpid()}",
@@ -148,11 +149,7 @@ class EmbeddedWorker:
 
     def disown(self) -> None:
         """Close, in a process forked from this one, what only this one may use."""
-        for end in (self._control, self._waker, self._near, self._far):
-            end.close()
-        for file in (self._memory, self._alive_reader, self._alive_writer):
-            os.close(file)
-        self._bell.close()
+        self._close_files()
         if self._loop is not None:
             self._loop.disown()
 
@@ -253,10 +250,11 @@ class EmbeddedWorker:
         if self._loop.is_running:
             self._loop.interrupt()  # the loop failed: nobody takes its jobs' ends
             return
-        self._settle(self._loop)
-        self._loop.close()
-        self._loop = self._loop_thread = None
+        # Let go of first: a fork must not close the numbers once more.
+        ended, self._loop, self._loop_thread = self._loop, None, None
         self._is_abandoned = False
+        self._settle(ended)
+        ended.close()
 
     def _start_loop(self) -> None:
         worker_id = uuid7()
@@ -312,13 +310,20 @@ class EmbeddedWorker:
                 "the database could not be told that this worker ended",
                 extra={"event": "worker.untold"},
             )
+        self._close_files()
+        logger.info("stopped", extra={"event": "worker.stopped"})
+        self._ended.set()
+
+    def _close_files(self) -> None:
+        """Close all; once, as others get the numbers, here or after a fork."""
+        if self._are_files_closed:
+            return
+        self._are_files_closed = True
         for end in (self._control, self._waker, self._near, self._far):
             end.close()
         for file in (self._memory, self._alive_reader, self._alive_writer):
             os.close(file)
         self._bell.close()
-        logger.info("stopped", extra={"event": "worker.stopped"})
-        self._ended.set()
 
 
 def _memory_file() -> int:

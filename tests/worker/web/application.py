@@ -41,6 +41,10 @@ def start_again() -> object:
     return start_worker() is start_worker()
 
 
+def stop_worker() -> object:
+    return process.stop()
+
+
 def report() -> dict[str, Any]:
     """Return what there is of relay in this process."""
     files = []
@@ -95,6 +99,7 @@ def fork() -> dict[str, Any]:
 
 _ACTS: dict[str, Callable[[], Any]] = {
     "/start": start_again,
+    "/stop": stop_worker,
     "/report": report,
     "/relay": files_of_relay,
     "/fork": fork,
