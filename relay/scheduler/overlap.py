@@ -14,7 +14,7 @@ from uuid import UUID
 
 import psycopg
 
-from relay.conf import LONGEST, get_settings
+from relay.engine import rules
 from relay.engine.control import CANCEL
 from relay.exceptions import ScheduleError
 
@@ -77,15 +77,8 @@ def cancel_open(
 
     Transaction: joins the caller's, after which their workers are to be told.
     """
-    keep = get_settings().retention_failed
     rows = connection.execute(
-        CANCEL,
-        {
-            "ids": ids,
-            "event": "cancel",
-            "actor": actor,
-            "keep": None if keep is None else min(keep, LONGEST),
-        },
+        CANCEL, {"ids": ids, "event": "cancel", "actor": actor, **rules.values()}
     ).fetchall()
     return [job_id for job_id, state, *_ in rows if state == "running"]
 
