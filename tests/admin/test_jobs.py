@@ -298,7 +298,7 @@ def test_the_page_cannot_be_posted_nor_a_job_added_or_deleted(browser: Client) -
     assert Job.objects.filter(pk=job.pk).exists()
 
 
-def test_failure_16_stored_script_is_shown_as_text(browser: Client) -> None:
+def test_failure_016_stored_script_is_shown_as_text(browser: Client) -> None:
     Queue.objects.create(name=XSS)
     job = make_job(
         "failed",
@@ -337,7 +337,7 @@ def test_failure_16_stored_script_is_shown_as_text(browser: Client) -> None:
 @pytest.mark.parametrize(
     "text", ["\\ud800", "\U0001f468‍\U0001f469", "‮evil", "\x01\x1b[31m", "x" * 500_000]
 )
-def test_failure_85_odd_text_opens(browser: Client, text: str) -> None:
+def test_failure_085_odd_text_opens(browser: Client, text: str) -> None:
     job = make_job(
         "failed",
         args={"args": [text], "kwargs": {}},
@@ -351,6 +351,19 @@ def test_failure_85_odd_text_opens(browser: Client, text: str) -> None:
     page = page_of(browser, job)
 
     assert len(page) < 200_000
+
+
+def test_failure_087_a_list_reads_no_arguments_and_no_results(browser: Client) -> None:
+    make_job("completed", args={"args": ["canary-args"], "kwargs": {}}, result="canary")
+
+    with CaptureQueriesContext(connection) as queries:
+        assert browser.get(LIST).status_code == 200
+
+    read = [query["sql"] for query in queries if 'FROM "relay_job"' in query["sql"]]
+    assert read
+    for sql in read:
+        for column in ("args", "result", "meta", "progress"):
+            assert f'"relay_job"."{column}"' not in sql
 
 
 def test_huge_numbers_in_arguments_open(browser: Client) -> None:

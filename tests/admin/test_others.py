@@ -443,7 +443,7 @@ def test_failure_137_lists_and_pages_open_whatever_time_a_row_holds(
     assert browser.post(f"{SCHEDULES}{schedule.pk}/change/", FORM).status_code == 302
 
 
-def test_failure_16_stored_script_is_shown_as_text(browser: Client) -> None:
+def test_failure_016_stored_script_is_shown_as_text(browser: Client) -> None:
     Queue.objects.create(name=XSS)
     worker = make_worker(name=XSS, host=XSS, queues=[XSS], version=XSS, stats=[XSS])
     schedule = make_schedule()

@@ -83,7 +83,7 @@ def looked_at(scan: dict[str, Any]) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("statistics", ["fresh_statistics", "stale_statistics"])
-def test_failure_50_every_list_filter_and_search_goes_by_an_index(
+def test_failure_050_every_list_filter_and_search_goes_by_an_index(
     browser: Client,
     statistics: str,
     request: pytest.FixtureRequest,

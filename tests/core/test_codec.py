@@ -472,7 +472,7 @@ def test_a_result_that_contains_itself_is_null_with_a_note() -> None:
     assert "contains itself" in note
 
 
-def test_a_result_that_is_too_large_is_null_with_a_note() -> None:
+def test_failure_087_a_result_that_is_too_large_is_null_with_a_note() -> None:
     text, note = codec.encode_result("x" * codec.RESULT_LIMIT_BYTES)
 
     assert text == "null"

@@ -454,7 +454,7 @@ def make_worker() -> UUID:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_failure_34_a_cancel_that_waits_for_a_claim_asks_its_worker() -> None:
+def test_failure_034_a_cancel_that_waits_for_a_claim_asks_its_worker() -> None:
     job, worker_id = make_job(), make_worker()
 
     with (
@@ -474,7 +474,7 @@ def test_failure_34_a_cancel_that_waits_for_a_claim_asks_its_worker() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_failure_34_an_uncommitted_cancel_hides_the_job_from_the_claim() -> None:
+def test_failure_034_an_uncommitted_cancel_hides_the_job_from_the_claim() -> None:
     job, worker_id = make_job(), make_worker()
 
     with other_session(autocommit=True) as worker:
@@ -490,7 +490,7 @@ def test_failure_34_an_uncommitted_cancel_hides_the_job_from_the_claim() -> None
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.slow
-def test_failure_34_a_cancel_answers_what_became_of_the_job() -> None:
+def test_failure_034_a_cancel_answers_what_became_of_the_job() -> None:
     worker_id = make_worker()
 
     with (
@@ -516,7 +516,7 @@ def test_failure_34_a_cancel_answers_what_became_of_the_job() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_failure_34_a_cancel_that_waits_for_a_release_sees_the_released_job() -> None:
+def test_failure_034_a_cancel_that_waits_for_a_release_sees_the_released_job() -> None:
     job = make_job("running")
 
     with (
@@ -538,7 +538,7 @@ def test_failure_34_a_cancel_that_waits_for_a_release_sees_the_released_job() ->
 
 
 @pytest.mark.django_db(transaction=True)
-def test_failure_35_cancelled_jobs_are_never_claimed() -> None:
+def test_failure_035_cancelled_jobs_are_never_claimed() -> None:
     jobs = [make_job() for _ in range(10)]
     control.cancel_many([job.id for job in jobs[:5]], actor=None, using="default")
 

@@ -274,7 +274,7 @@ def test_j17_what_ended_before_it_could_stop_stays_as_it_ended(
 
 
 @pytest.mark.slow
-def test_failure_34_cancel_against_finish_ends_in_exactly_one(
+def test_failure_034_cancel_against_finish_ends_in_exactly_one(
     hot: EngineConnection, duty: EngineConnection
 ) -> None:
     worker_id = add_worker(duty)

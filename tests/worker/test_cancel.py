@@ -64,7 +64,7 @@ def test_a_loop_a_coroutine_and_queries_are_cancelled_within_two_seconds(
     database.assert_nothing_charged()
 
 
-def test_144_a_job_is_cancelled_while_its_worker_drains(
+def test_failure_144_a_job_is_cancelled_while_its_worker_drains(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     worker = workers.start("-c", "2", "--grace", "600", LEASE=30)
@@ -87,7 +87,7 @@ def test_144_a_job_is_cancelled_while_its_worker_drains(
         assert_cancelled(database, job)
 
 
-def test_35_a_job_that_waits_behind_a_slow_one_is_cancelled_and_never_starts(
+def test_failure_035_a_job_that_waits_behind_a_slow_one_is_cancelled_and_never_starts(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     database.enqueue("silent", count=200, wake=False)
@@ -121,7 +121,7 @@ def test_j17_a_job_whose_worker_dies_before_it_stopped_is_cancelled(
     assert len(database.effects_of(job, "start")) == 1
 
 
-def test_34_200_jobs_cancelled_as_they_run_each_end_in_exactly_one_state(
+def test_failure_034_200_jobs_cancelled_as_they_run_each_end_in_exactly_one_state(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     workers.start("-c", "4", LEASE=30)

@@ -259,7 +259,7 @@ def tell_to_cancel(child: Child, *jobs: tuple[UUID, int]) -> None:
     child.loop._read_control()
 
 
-def test_failure_35_a_claimed_job_that_has_not_started_is_cancelled_and_never_starts(
+def test_failure_035_a_claimed_job_that_has_not_started_is_cancelled_and_never_starts(
     child: Child, duty: EngineConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows.add_jobs(duty, 2)
