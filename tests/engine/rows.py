@@ -42,10 +42,14 @@ def add_jobs(
 
 
 def add_worker(
-    session: EngineConnection, *, lease_for: timedelta = LEASE, state: str = "running"
+    session: EngineConnection,
+    *,
+    lease_for: timedelta = LEASE,
+    state: str = "running",
+    worker_id: UUID | None = None,
 ) -> UUID:
     """Register a worker whose lease runs for so long, or ended so long ago."""
-    worker_id = uuid7()
+    worker_id = worker_id or uuid7()
     row = lease.WorkerRow(
         id=worker_id,
         name="tests-1",
