@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -111,6 +112,15 @@ class Database:
             ).fetchall()
             == []
         )
+
+    def assert_nothing_started_twice(self) -> None:
+        """No job did; one handed back before its start has two attempts all the same.
+
+        A child does so with what waits behind a job that takes long, be it for the
+        machine.
+        """
+        starts = Counter(each.job for each in self.effects() if each.phase == "start")
+        assert [job for job, count in starts.items() if count > 1] == []
 
     def effects(self) -> list[Effect]:
         return read(self.effects_file)

@@ -182,7 +182,7 @@ def test_failure_002_sessions_dropped_while_idle_cost_no_job(
         database.wait_for(job)
 
     assert worker.child_pids() == before
-    assert [database.job(job)["attempt"] for job in jobs] == [1, 1, 1]
+    database.assert_nothing_started_twice()
     database.assert_nothing_charged()
 
 
@@ -286,4 +286,4 @@ def test_failure_027_a_pooler_in_transaction_mode_drains_a_thousand_jobs(
         assert "Traceback" not in worker.text()
         assert worker.stop() == 0
     database.assert_nothing_charged()
-    assert database.ask("SELECT max(attempt) FROM relay_job") == 1
+    database.assert_nothing_started_twice()

@@ -38,7 +38,8 @@ def test_the_event_loop_outlives_a_job_that_ends_it(
     for job in after:
         database.wait_for(job)
 
-    assert database.ask("SELECT max(attempt) FROM relay_job") == 1
+    assert len(database.effects_of(breaking, "start")) == 1
+    database.assert_nothing_started_twice()
 
 
 def test_a_job_whose_task_another_cancels_is_not_lost(
