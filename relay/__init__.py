@@ -31,6 +31,7 @@ from relay.exceptions import (
     WaitRefused,
 )
 from relay.failure import Failure
+from relay.occurrence import JobOccurrence
 from relay.retention import Retention
 from relay.retry import Backoff
 from relay.scheduler.declare import cron, every, once
@@ -59,6 +60,7 @@ __all__ = [
     "Interrupted",
     "JobHandle",
     "JobNotFound",
+    "JobOccurrence",
     "JobRequest",
     "JobTimeout",
     "MissingKey",

@@ -6,7 +6,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from asgiref.sync import sync_to_async
+
+from relay.conf import get_settings
 from relay.exceptions import RelayError
+from relay.occurrence import JobOccurrence, read_occurrence
 
 __all__ = ["CurrentJob", "current_job"]
 
@@ -55,6 +59,19 @@ class CurrentJob:
     def is_cancelled(self) -> bool:
         """Whether somebody has cancelled the job: a handler that can, should stop."""
         return self._requests.is_cancelled
+
+    def occurrence(self) -> JobOccurrence | None:
+        """Read which due instant of a schedule the job was made for.
+
+        None if it was made otherwise: enqueued, replayed, or run now by a person.
+
+        Transaction: one statement on Django's connection.
+        """
+        return read_occurrence(self.id, using=get_settings().database)
+
+    async def aoccurrence(self) -> JobOccurrence | None:
+        """As occurrence(), from a coroutine."""
+        return await sync_to_async(self.occurrence)()
 
 
 _current: ContextVar[CurrentJob] = ContextVar("relay_current_job")
