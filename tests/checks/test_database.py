@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.checks import CheckMessage, Tags, run_checks
 from django.db import DatabaseError, connection, connections
+from django.utils import timezone
 
 from relay import task
 from relay.checks import TAG
@@ -154,3 +156,24 @@ def test_w003_names_a_row_whose_queue_nothing_knows() -> None:
     assert "the queue 'mial'" in only("W003").msg
     Queue.objects.create(name="mial")
     assert found("W003") == []
+
+
+def test_w013_names_a_schedule_that_nobody_fires() -> None:
+    row = make_schedule()
+    Schedule.objects.filter(pk=row.pk).update(
+        next_due_at=timezone.now() - timedelta(hours=1)
+    )
+
+    assert "'report' is late by 1:00:" in only("W013").msg
+
+
+def test_w013_names_a_schedule_that_does_not_succeed() -> None:
+    row = make_schedule(success_within_ms=3_600_000)
+    Schedule.objects.filter(pk=row.pk).update(
+        created_at=timezone.now() - timedelta(hours=2)
+    )
+
+    message = only("W013")
+
+    assert "no job of the schedule 'report' has completed for 2:00:" in message.msg
+    assert "success_within=1:00:00" in message.msg

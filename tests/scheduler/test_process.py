@@ -241,6 +241,34 @@ def test_the_process_outlives_the_end_of_its_connection() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_an_edit_takes_effect_on_whichever_scheduler_is_left() -> None:
+    schedule = make("0 0 1 1 *")
+
+    def is_planned_for(minute: int) -> bool:
+        schedule.refresh_from_db()
+        due_at = schedule.next_due_at
+        return due_at is not None and due_at.minute == minute
+
+    with scheduler() as first, scheduler() as second:
+        wait_until_it_runs(first)
+        wait_until_it_runs(second)
+        wait_for(lambda: is_planned_for(0), first)
+        # Each way of editing, each seen by the other scheduler as well.
+        Schedule.objects.filter(pk=schedule.pk).update(cron="17 0 1 1 *")
+        wait_for(lambda: is_planned_for(17), first)
+        first.kill()
+        schedule.cron = "29 0 1 1 *"
+        schedule.save(update_fields=["cron"])
+        wait_for(lambda: is_planned_for(29), second)
+
+        Schedule.objects.filter(pk=schedule.pk).update(enabled=False)
+        wait_for(lambda: not is_planned_for(29), second)
+
+    assert fired(schedule) == []
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.django_db(transaction=True)
 def test_two_schedulers_killed_all_the_time_fire_each_second_once() -> None:

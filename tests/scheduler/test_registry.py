@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 
-from relay import ScheduleError, Task, cron, task
+from relay import ScheduleError, Task, cron, every, once, task
 from relay.models import Job, Schedule
 from relay.scheduler import registry
 from relay.scheduler.registry import SyncCounts, sync_declared
@@ -30,6 +30,10 @@ def report() -> Task[..., Any]:
 
 def _report(day: str = "today", *, copies: int = 1) -> str:
     return f"{day} {copies}"
+
+
+AT = datetime(2026, 12, 24, 9, tzinfo=UTC)
+DAY = timedelta(days=1)
 
 
 def forget() -> None:
@@ -57,6 +61,13 @@ def test_a_declaration_gives_the_task_back(report: Task[..., Any]) -> None:
         ("0 0 * * *", {"name": ""}, "give a name"),
         ("0 0 * * *", {"name": "a\x00b"}, "give a name"),
         ("0 0 * * *", {"name": "x" * 201}, "give a name"),
+        ("0 0 * * *", {"overlap": "maybe"}, "not known"),
+        ("0 0 * * *", {"exclude": ["someday"]}, "excludes nothing"),
+        ("0 0 * * *", {"exclude": [AT]}, "excludes no date"),
+        ("0 0 * * *", {"starts_at": AT.replace(tzinfo=None)}, "no time zone"),
+        ("0 0 * * *", {"starts_at": AT, "ends_at": AT - DAY}, "ends before"),
+        ("0 0 * * *", {"spread": timedelta(days=2)}, "spread"),
+        ("0 0 * * *", {"success_within": timedelta(0)}, "success within"),
         ("0 0 * * *", {"args": [1, 2]}, "do not fit"),
         ("0 0 * * *", {"kwargs": {"pages": 2}}, "do not fit"),
         ("0 0 * * *", {"args": [object()]}, "do not fit"),
@@ -69,6 +80,49 @@ def test_what_cannot_be_kept_is_refused_at_once(
         cron(expression, **options)(report)
 
     assert not registry.declared()
+
+
+@pytest.mark.parametrize(
+    ("decorator", "reason"),
+    [
+        (lambda: every(timedelta(milliseconds=1_500)), "whole seconds"),
+        (lambda: every(timedelta(days=400)), "366 days"),
+        (lambda: once(AT.replace(tzinfo=None)), "no time zone"),
+    ],
+)
+def test_an_interval_or_instant_that_cannot_be_kept_is_refused(
+    decorator: Any, reason: str
+) -> None:
+    with pytest.raises(ScheduleError, match=reason):
+        decorator()
+
+
+@pytest.mark.django_db
+def test_all_that_a_declaration_says_is_in_its_row(report: Task[..., Any]) -> None:
+    every(
+        timedelta(minutes=90),
+        name="often",
+        timezone="Europe/Rome",
+        starts_at=AT,
+        ends_at=AT + DAY,
+        exclude=[date(2026, 12, 25), "* 22-23 * * *"],
+        spread=timedelta(minutes=10),
+        overlap="queue",
+        success_within=DAY,
+    )(report)
+    once(AT, name="eve")(report)
+
+    assert sync_declared() == SyncCounts(2, 0, 0, 0, 0)
+    assert sync_declared() == SyncCounts(0, 0, 2, 0, 0)
+
+    row = Schedule.objects.get(name="often")
+    assert (row.cron, row.every_ms, row.once_at) == ("", 5_400_000, None)
+    assert (row.starts_at, row.ends_at) == (AT, AT + DAY)
+    assert row.excluded == "2026-12-25\n* 22-23 * * *"
+    assert (row.spread_ms, row.overlap) == (600_000, "queue")
+    assert row.success_within_ms == 86_400_000
+    eve = Schedule.objects.get(name="eve")
+    assert (eve.cron, eve.every_ms, eve.once_at) == ("", None, AT)
 
 
 def test_the_decorators_the_wrong_way_round_are_refused() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 from django.core.asgi import get_asgi_application
@@ -12,14 +12,18 @@ from relay import (
     Backoff,
     Failure,
     JobHandle,
+    JobOccurrence,
     JobRequest,
     Retention,
     Task,
     Unique,
     aenqueue,
     cron,
+    current_job,
     enqueue,
     enqueue_many,
+    every,
+    once,
     task,
 )
 from relay.worker.embedded import EmbeddedWorker, astop, start, stop, with_worker
@@ -96,7 +100,9 @@ def told(a: int) -> None: ...
 async def told_later(a: int) -> None: ...
 
 
-@cron("0 7 * * 1-5", timezone="Europe/Rome")
+@once(datetime(2026, 12, 24, tzinfo=UTC), name="eve", priority=5)
+@every(timedelta(minutes=90), name="often", overlap="skip", exclude=["2026-12-25"])
+@cron("0 7 * * 1-5", timezone="Europe/Rome", spread=timedelta(minutes=10))
 @task
 def scheduled() -> None: ...
 
@@ -151,3 +157,10 @@ async def embedded() -> None:
     with_worker(get_asgi_application(), queues=["mail"], grace=timedelta(seconds=5))
     assert_type(stop(), bool)
     assert_type(await astop(), bool)
+
+
+assert_type(current_job().occurrence(), JobOccurrence | None)
+
+
+async def occurrence() -> JobOccurrence | None:
+    return await current_job().aoccurrence()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from relay import Retention, Unique, cron, enqueue, enqueue_many, task
+from relay import Retention, Unique, cron, enqueue, enqueue_many, every, once, task
 from relay.worker.embedded import start
 
 
@@ -81,3 +81,18 @@ text: str = coroutine.enqueue(1).result()  # E: assignment
 text = coroutine(1)  # E: assignment
 start(concurrency="4")  # E: arg-type
 start(grace=10)  # E: arg-type
+
+
+@every(30)  # E: arg-type
+@task
+def too_often() -> None: ...
+
+
+@cron("* * * * *", overlap="maybe")  # E: arg-type
+@task
+def overlapping() -> None: ...
+
+
+@once("2026-12-24")  # E: arg-type
+@task
+def eve() -> None: ...
