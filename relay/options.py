@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 from uuid import UUID
 
+from django.db import DEFAULT_DB_ALIAS, connections
+
 from relay.conf import MOST, check_queue_name
 from relay.exceptions import ArgumentError
 from relay.retention import DEFAULT, Default, Retention
@@ -108,6 +110,8 @@ class EnqueueOptions(TypedDict, total=False):
         timeout: instead of the task's; None for ever.
         deadline: an aware datetime, or a timedelta from now, after which no attempt of
             the job starts: it fails instead, uncharged.
+        on_commit: the alias of another database: the job is enqueued once the open
+            transaction there commits, at once if there is none.
     """
 
     run_at: datetime | None
@@ -120,6 +124,7 @@ class EnqueueOptions(TypedDict, total=False):
     sensitive: Sequence[str] | Literal[True]
     timeout: timedelta | None
     deadline: datetime | timedelta | None
+    on_commit: str | None
 
 
 def _check_number(name: str, value: object, allowed: range) -> None:
@@ -276,6 +281,12 @@ def check_enqueue_options(options: Mapping[str, Any]) -> None:
     if run_in is not None:
         _check_from_now("run_in", run_in)
     _check_deadline(options)
+    on_commit = options.get("on_commit")
+    if on_commit is not None and on_commit not in connections.settings:
+        raise ArgumentError(
+            f"on_commit={on_commit!r}: give an alias of DATABASES, such as "
+            f"{DEFAULT_DB_ALIAS!r}"
+        )
     if "id" in options and not isinstance(options["id"], UUID):
         raise ArgumentError(f"id={options['id']!r}: give a uuid.UUID")
 

@@ -23,6 +23,7 @@ from typing import (
 from uuid import UUID
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
+from django.db import transaction
 
 from relay import codec, sensitive
 from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
@@ -405,6 +406,7 @@ class JobRequest(Generic[R_co]):
     unique: UniqueKey | None = None
     timeout: timedelta | None = None
     deadline: datetime | timedelta | None = None
+    on_commit: str | None = None
     sealed: tuple[sensitive.Place, ...] = ()
 
     def new_job(self) -> engine.NewJob:
@@ -465,6 +467,7 @@ def _request(
         id=options.get("id"),
         timeout=options.get("timeout", made.timeout),
         deadline=options.get("deadline"),
+        on_commit=options.get("on_commit"),
         unique=(
             None
             if unique is None
@@ -539,6 +542,7 @@ def _request_by_name(
         id=options.get("id"),
         timeout=options.get("timeout"),
         deadline=options.get("deadline"),
+        on_commit=options.get("on_commit"),
         unique=(
             None if unique is None else unique.resolve(task_name, None, args, keywords)
         ),
@@ -547,6 +551,16 @@ def _request_by_name(
 
 def _insert(request: JobRequest[R]) -> JobHandle[R]:
     job, using = request.new_job(), get_settings().database
+    if request.on_commit not in (None, using):
+        if request.unique is not None and request.unique.rule.on_conflict == "raise":
+            raise ArgumentError(
+                f"using(on_commit={request.on_commit!r}) with Unique(on_conflict="
+                '"raise"): after the commit there is nobody to raise it to; give '
+                'on_conflict="return"'
+            )
+        insert = functools.partial(engine.insert, job, using=using)
+        transaction.on_commit(insert, using=request.on_commit)
+        return _handle(job, None, using)
     return _handle(job, engine.insert(job, using=using), using)
 
 
@@ -618,6 +632,11 @@ def _new_job(request: object) -> engine.NewJob:
     if not isinstance(request, JobRequest):
         raise ArgumentError(
             f"enqueue_many with {request!r}: give what a task's job(...) returns"
+        )
+    if request.on_commit not in (None, get_settings().database):
+        raise ArgumentError(
+            f"enqueue_many with a job of using(on_commit={request.on_commit!r}): give "
+            "transaction.on_commit() a function that calls enqueue_many"
         )
     return request.new_job()
 

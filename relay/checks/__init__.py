@@ -10,7 +10,7 @@ from typing import Final
 
 from django.core import checks
 
-from relay.checks import code, configuration
+from relay.checks import code, configuration, databases
 from relay.checks.database import check_database
 
 __all__ = ["register"]
@@ -24,6 +24,8 @@ _STATIC: Final = (
     configuration.check_pool_size,
     configuration.check_retention,
     configuration.check_time_zone,
+    databases.check_routers,
+    databases.check_autocommit,
     code.check_tasks,
     code.check_declared,
     code.check_sensitive,

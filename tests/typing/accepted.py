@@ -108,6 +108,7 @@ def scheduled() -> None: ...
 
 
 def calls() -> None:
+    assert_type(bare.using(on_commit="other").enqueue(1), JobHandle[str])
     assert_type(bare(1, b="x"), str)
     not_awaited = coroutine(1)
     _ = assert_type(not_awaited, Coroutine[Any, Any, float])

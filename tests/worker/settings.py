@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from relay import Backoff
+from relay.standalone.postgres import parse_database_url
 from testproject.settings import *  # noqa: F403 - all of it, and what stands below
 
 DURATIONS = {
@@ -41,6 +42,9 @@ if os.environ.get("WORKER_TESTS_POOL"):
     DATABASES["default"].setdefault("OPTIONS", {})["pool"] = True  # noqa: F405 - of testproject
 if path := os.environ.get("WORKER_TESTS_WSGI"):
     WSGI_APPLICATION = path
+if url := os.environ.get("WORKER_TESTS_JOBS"):
+    DATABASES["jobs"] = parse_database_url(url)  # noqa: F405 - of testproject
+    DATABASE_ROUTERS = ["relay.routers.RelayRouter"]
 RELAY = relay_settings(json.loads(os.environ.get("WORKER_TESTS_RELAY", "{}")))
 LOGGING = {
     "version": 1,

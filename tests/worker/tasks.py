@@ -16,7 +16,7 @@ from pathlib import Path
 import psycopg
 from asgiref.sync import sync_to_async
 from django.contrib.contenttypes.models import ContentType
-from django.db import connection
+from django.db import connection, connections
 
 from relay import (
     Failure,
@@ -28,6 +28,7 @@ from relay import (
     current_job,
     task,
 )
+from relay.conf import get_settings
 from tests.worker.effects import note
 
 
@@ -235,7 +236,7 @@ def transact(seconds: float) -> int:
     """Write a row that is there once for each job that completes."""
     note("start")
     job = current_job()
-    with connection.cursor() as cursor:
+    with connections[get_settings().database].cursor() as cursor:
         cursor.execute(
             "INSERT INTO tests_effect VALUES (%s, %s)", [job.id, job.attempt]
         )

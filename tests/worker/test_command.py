@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import signal
-import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from tests.chaos import proc
 from tests.engine import rows
 from tests.scale import scaled
-from tests.worker.harness import ROOT, Database, Worker, Workers, until
+from tests.worker.harness import ROOT, Database, Workers, until
 
 pytestmark = pytest.mark.slow
 
@@ -215,75 +209,3 @@ def resident_mebibytes(pid: int) -> float:
     found = re.search(r"VmRSS:\s+(\d+) kB", text)
     assert found is not None
     return int(found[1]) / 1024
-
-
-# --- behind a pooler -----------------------------------------------------------------
-
-
-@pytest.fixture
-def pooler(database: Database, tmp_path: Path) -> Iterator[str]:
-    """Start pgbouncer in transaction mode; return its address."""
-    server = conninfo_to_dict(database.dsn)
-    folder = Path(tempfile.mkdtemp(prefix="relay-"))  # short: a socket stands in it
-    configuration = folder / "pgbouncer.ini"
-    configuration.write_text(
-        "[databases]\n"
-        f"* = host={server['host']} port={server.get('port', 5432)} "
-        f"user={server['user']}\n"
-        "[pgbouncer]\n"
-        f"unix_socket_dir = {folder}\n"
-        "listen_addr =\n"
-        "listen_port = 6432\n"
-        "auth_type = any\n"
-        "pool_mode = transaction\n"
-        "max_client_conn = 200\n"
-        "default_pool_size = 8\n"
-        "ignore_startup_parameters = extra_float_digits,options\n"
-        f"logfile = {folder}/log\n"
-    )
-    command = ["pgbouncer", str(configuration)]
-    if os.geteuid() == 0:
-        # It refuses to be root, and only root may reach the server's socket.
-        command = ["unshare", "--user", "--map-user=1000", *command]
-    log = (folder / "output").open("wb")
-    process = subprocess.Popen(
-        command,
-        env={**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin"},
-        stdout=log,
-        stderr=log,
-    )
-    try:
-        until(lambda: (folder / ".s.PGSQL.6432").exists())
-        yield f"postgresql://relay@/{server['dbname']}?host={folder}&port=6432"
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(60)
-        log.close()
-        shutil.rmtree(folder)
-
-
-@pytest.mark.pgbouncer
-def test_failure_027_a_pooler_in_transaction_mode_drains_a_thousand_jobs(
-    database: Database, workers: Workers, pooler: str
-) -> None:
-    started: list[Worker] = [
-        workers.start(
-            "-c",
-            "4",
-            environment={"DATABASE_URL": pooler},
-            TRANSACTION_POOLER=True,
-            LEASE=10,
-        )
-        for _ in range(2)
-    ]
-
-    database.enqueue("silent", count=700)
-    database.enqueue("use_orm", count=300)
-    database.wait_for_all(1_000)
-
-    for worker in started:
-        assert "prepared statement" not in worker.text()
-        assert "Traceback" not in worker.text()
-        assert worker.stop() == 0
-    database.assert_nothing_charged()
-    database.assert_nothing_started_twice()
