@@ -149,7 +149,7 @@ def _serve_one(
         outcome = run(job)
         if isinstance(outcome, finish.Completed):
             finish.send_completed(connection, [outcome], worker_id=worker_id)
-        else:
+        elif isinstance(outcome, finish.Settled):
             finish.send_settled(
                 connection,
                 [outcome],

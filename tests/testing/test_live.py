@@ -34,6 +34,16 @@ class TestLiveWorker:
         assert User.objects.count() == 1
         assert set(Worker.objects.values_list("state", flat=True)) == {"stopped"}
 
+    def test_it_leaves_a_transactional_job_as_that_finished_itself(self) -> None:
+        with live_worker():
+            job, lost = tasks.transact.enqueue("a"), tasks.transact.enqueue("b", True)
+            wait_for(job)
+            wait_for(lost, "retrying")
+            assert tasks.note.enqueue(1).result(timeout=WAIT_SECONDS) == 1
+
+        assert job.result() == "a"
+        assert list(User.objects.values_list("username", flat=True)) == ["a"]
+
     def test_it_promotes_what_becomes_due_and_takes_back_what_was_lost(self) -> None:
         lost = tasks.note.enqueue("lost")
         simulate_crash(lost)

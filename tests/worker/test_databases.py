@@ -92,7 +92,7 @@ def test_jobs_in_a_database_of_their_own(
     worker = workers.start("-c", "4", environment=environment, DATABASE="jobs")
     database.enqueue("use_orm", count=20)  # of the other database
     together = database.enqueue("transact", 0.0, count=20)
-    database.wait_for_all(40, seconds=60)
+    database.wait_for_all(40)
 
     assert tables(main) == {}
     assert tables(jobs) == {"public": tables(jobs)["public"]}
@@ -125,7 +125,7 @@ def test_two_schemas_of_one_database_hold_jobs_apart(
     database.enqueue("transact", 0.0, count=5)
     retried = database.enqueue_one("fail", max_retries=1)
     later = database.enqueue_one("quick", state="scheduled")
-    database.wait_for_all(46, seconds=60)
+    database.wait_for_all(46)
     database.wait_for(retried, "failed")
 
     assert database.job(later)["state"] == "completed"

@@ -116,7 +116,7 @@ def test_random_kills_leave_one_row_for_each_job(
             alive[place].wait_until_ready(2)
         else:
             alive[place] = workers.start("-c", "4", processes=2, **settings)
-    database.wait_for_all(len(jobs), seconds=120)
+    database.wait_for_all(len(jobs))
 
     assert rows_by_job(database) == Counter(jobs)
     repeated = database.ask("SELECT count(*) FROM relay_job WHERE attempt > 1")

@@ -19,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 from relay import Unique, enqueue_many
 from relay.models import Schedule
 from tests.aliases import alias
+from tests.waiting import WAIT_SECONDS
 from tests.worker import tasks
 from tests.worker.harness import Database, Worker, Workers, until
 
@@ -150,19 +151,19 @@ def ordered(effects: None, workers: Workers, pooler: str) -> Iterator[None]:
 def test_failure_027_results_cancels_keys_schedules_and_transactions_work_there(
     ordered: None, pooled: str, worker: Worker, database: Database
 ) -> None:
-    assert tasks.quick.enqueue("one").result(timeout=60) == "one"
+    assert tasks.quick.enqueue("one").result(timeout=WAIT_SECONDS) == "one"
     many = enqueue_many([tasks.quick.job(number) for number in range(20)])
-    assert [job.result(timeout=60) for job in many] == list(range(20))
+    assert [job.result(timeout=WAIT_SECONDS) for job in many] == list(range(20))
 
     once = tasks.quick.using(unique=Unique(key="once"), priority=-1)
     first = once.using(unique=Unique(key="once", until="forever")).enqueue(1)
-    assert first.result(timeout=60) == 1
+    assert first.result(timeout=WAIT_SECONDS) == 1
     assert once.enqueue(2).id == first.id
 
     endless = tasks.beat.enqueue(10_000, 0.01)
     database.wait_for_start(endless.id)
     assert endless.cancel() is False
-    assert endless.wait(timeout=60) == "cancelled"
+    assert endless.wait(timeout=WAIT_SECONDS) == "cancelled"
 
     with transaction.atomic(using=pooled):
         gone = tasks.quick.enqueue()
@@ -170,7 +171,7 @@ def test_failure_027_results_cancels_keys_schedules_and_transactions_work_there(
     assert database.ask("SELECT count(*) FROM relay_job WHERE id = %s", gone.id) == 0
 
     both = tasks.transact.enqueue(0.0)
-    assert both.result(timeout=60) == 1
+    assert both.result(timeout=WAIT_SECONDS) == 1
     assert database.ask("SELECT job FROM tests_effect") == both.id
 
     Schedule(
@@ -178,7 +179,6 @@ def test_failure_027_results_cancels_keys_schedules_and_transactions_work_there(
     ).save(using=pooled)
     until(
         lambda: database.ask("SELECT job_id FROM relay_occurrence"),
-        seconds=60,
         what="an occurrence",
     )
 
@@ -191,7 +191,7 @@ def test_027_no_setting_of_relays_reaches_another_client_of_the_pooler(
     ordered: None, pooled: str, worker: Worker, database: Database
 ) -> None:
     for job in enqueue_many([tasks.transact.job(0.0) for _ in range(40)]):
-        assert job.result(timeout=60) == 1
+        assert job.result(timeout=WAIT_SECONDS) == 1
 
     with connections[pooled].cursor() as cursor:
         for _ in range(50):

@@ -25,7 +25,7 @@ from relay.worker import transactional
 from relay.worker.executor import Executor
 from relay.worker.interruption import Interruptible
 from tests.engine import rows
-from tests.waiting import until
+from tests.waiting import WAIT_SECONDS, until
 from tests.worker.proxy import Proxy
 
 # What the tasks call in place of a body: tasks are registered only once.
@@ -423,7 +423,7 @@ def test_a_commit_whose_answer_is_lost_is_known_by_the_row(
     thread, found = in_thread(lambda: Executor(worker_id).run(job))
     until(lambda: state(other, job) == "completed")
     proxy.cut()
-    thread.join(30)
+    thread.join(WAIT_SECONDS)
 
     assert found == [Written(job.id, 1, "null")]
     assert effects(other) == [1]
@@ -446,7 +446,7 @@ def test_a_commit_that_may_or_may_not_have_been_is_left_to_the_fence(
     thread, found = in_thread(lambda: Executor(worker_id).run(job))
     until(lambda: state(other, job) == "completed")
     proxy.cut()
-    thread.join(30)
+    thread.join(WAIT_SECONDS)
 
     [outcome] = found
     assert isinstance(outcome, Settled)
