@@ -16,7 +16,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from relay import sensitive
-from relay.engine import control
+from relay.engine import control, replay
 from relay.engine.watching import watching
 from relay.exceptions import (
     ArgumentError,
@@ -183,7 +183,7 @@ class JobHandle(Generic[R_co]):
         Raises:
             StateConflict: it has not ended, or its row is gone.
         """
-        new_id = control.replay(self.id, actor=actor, using=self.using)
+        new_id = replay.replay(self.id, actor=actor, using=self.using)
         return JobHandle(new_id, self.task, using=self.using)
 
     async def areplay(self, *, actor: str | None = None) -> JobHandle[R_co]:

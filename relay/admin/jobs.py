@@ -27,7 +27,8 @@ from relay.admin.lists import (
     showing,
 )
 from relay.conf import get_settings
-from relay.engine import control
+from relay.engine import control, replay
+from relay.engine.acts import ActReport
 from relay.exceptions import DecodeError, MissingKey
 from relay.models import Attempt, History, Job, JobState, Queue
 from relay.redaction import redact
@@ -358,7 +359,7 @@ class JobAdmin(RelayAdmin):
         description="Replay selected jobs (a new job like it)", permissions=["change"]
     )
     def replay(self, request: HttpRequest, queryset: models.QuerySet[Job]) -> None:
-        self._act(request, queryset, control.replay_many, "replayed")
+        self._act(request, queryset, replay.replay_many, "replayed")
 
     @admin.action(description="Run selected jobs now", permissions=["change"])
     def run_now(self, request: HttpRequest, queryset: models.QuerySet[Job]) -> None:
@@ -368,7 +369,7 @@ class JobAdmin(RelayAdmin):
         self,
         request: HttpRequest,
         queryset: models.QuerySet[Job],
-        act: Callable[..., control.ActReport],
+        act: Callable[..., ActReport],
         done: str,
     ) -> None:
         ids = self.selected_ids(request, queryset, limit=MOST_AT_ONCE)

@@ -10,7 +10,7 @@ from django.db.models.expressions import RawSQL
 from django.http import HttpRequest
 
 from relay.admin.lists import RelayAdmin, actor_of
-from relay.engine import control
+from relay.engine import pause
 from relay.engine.policy import Policy, set_policy
 from relay.models import Queue
 
@@ -99,7 +99,7 @@ class QueueAdmin(RelayAdmin):
                 already += 1  # one with an end is paused anew, without
                 continue
             try:
-                control.pause(
+                pause.pause(
                     queue.name,
                     actor=actor_of(request),
                     using=self.alias,
@@ -125,7 +125,7 @@ class QueueAdmin(RelayAdmin):
         resumed = [
             queue
             for queue in self._rows(names)
-            if control.resume(queue.name, actor=actor_of(request), using=self.alias)
+            if pause.resume(queue.name, actor=actor_of(request), using=self.alias)
         ]
         self.log_acts(request, resumed, "Queue resumed.")
         self.message_user(

@@ -17,7 +17,7 @@ from psycopg.types.json import set_json_loads
 
 from relay.conf import get_settings
 
-__all__ = ["EngineConnection", "Role", "connect", "is_outage"]
+__all__ = ["EngineConnection", "Role", "connect", "fetch_all", "is_outage"]
 
 Role = Literal["hot", "duty", "listen"]
 
@@ -221,3 +221,13 @@ def is_outage(error: BaseException | None) -> bool:
             isinstance(error, psycopg.InterfaceError) and "closed" in str(error)
         )
     return error.sqlstate[:2] in _OUTAGE_CLASSES or error.sqlstate in _OUTAGE_CODES
+
+
+def fetch_all(
+    statement: str, values: dict[str, Any], *, using: str
+) -> list[tuple[Any, ...]]:
+    """Run a statement on Django's connection to the alias and return its rows."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(statement, values)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows

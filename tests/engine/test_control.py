@@ -15,7 +15,7 @@ import pytest
 from django.db import connection, transaction
 from django.test import override_settings
 
-from relay.engine import control, wakeup
+from relay.engine import control, pause, replay, wakeup
 from relay.engine.claim import CLAIM
 from relay.exceptions import StateConflict, UnknownQueue
 from relay.ids import uuid7
@@ -192,7 +192,7 @@ ALLOWED = {
     control.cancel: {"blocked", "scheduled", "queued", "retrying", "running"},
     control.retry: {"failed", "cancelled"},
     control.run_now: {"scheduled", "retrying"},
-    control.replay: {"completed", "failed", "cancelled"},
+    replay.replay: {"completed", "failed", "cancelled"},
 }
 
 
@@ -288,7 +288,7 @@ def test_retry_many_keeps_the_order_and_reports_each_skip(
 @pytest.mark.django_db
 def test_an_act_over_no_jobs_does_nothing() -> None:
     assert control.cancel_many([], actor=None, using="default").done == ()
-    assert control.replay_many([], actor=None, using="default").done == ()
+    assert replay.replay_many([], actor=None, using="default").done == ()
 
 
 @pytest.mark.django_db
@@ -327,7 +327,7 @@ def test_replay_makes_a_new_job_with_the_arguments_and_options(
         deadline_at=datetime(2026, 1, 1, tzinfo=UTC),
     )
 
-    new_id = act(control.replay, job)
+    new_id = act(replay.replay, job)
 
     new = Job.objects.get(id=new_id)
     assert new.replay_of == job.id
@@ -351,14 +351,14 @@ def test_replay_makes_a_new_job_with_the_arguments_and_options(
 @pytest.mark.django_db
 def test_failure_125_a_second_replay_waits_for_the_end_of_the_first() -> None:
     job = make_job("failed")
-    first = act(control.replay, job)
+    first = act(replay.replay, job)
 
     with pytest.raises(StateConflict, match="has a replay that has not ended"):
-        act(control.replay, job)
+        act(replay.replay, job)
     Job.objects.filter(id=first).update(
         state="failed", finished_at=datetime(2026, 1, 1, tzinfo=UTC)
     )
-    second = act(control.replay, job)
+    second = act(replay.replay, job)
 
     assert second != first
     assert Job.objects.filter(replay_of=job.id).count() == 2
@@ -372,7 +372,7 @@ def test_failure_125_of_replays_at_once_exactly_one_makes_a_job() -> None:
     def press() -> UUID | None:
         barrier.wait(timeout=60)
         try:
-            return act(control.replay, job)
+            return act(replay.replay, job)
         except StateConflict:
             return None
 
@@ -395,7 +395,7 @@ def test_failure_125_a_replay_that_ended_while_the_loser_waited_still_counts() -
         ThreadPoolExecutor(1) as pool,
     ):
         first.execute("SELECT FROM relay_job WHERE id = %s FOR NO KEY UPDATE", [job.id])
-        loser = pool.submit(in_thread, lambda: act(control.replay, job))
+        loser = pool.submit(in_thread, lambda: act(replay.replay, job))
         wait_until_blocked(watch)
         first.execute(
             "INSERT INTO relay_job (id, task, state, replay_of, args, finished_at) "
@@ -418,12 +418,12 @@ def test_failure_125_a_replay_of_a_job_that_the_pruner_deletes_is_refused() -> N
         ThreadPoolExecutor(1) as pool,
     ):
         pruner.execute("DELETE FROM relay_job WHERE id = %s", [job.id])
-        replay = pool.submit(in_thread, lambda: act(control.replay, job))
+        waiting = pool.submit(in_thread, lambda: act(replay.replay, job))
         wait_until_blocked(watch)
         pruner.commit()
 
         with pytest.raises(StateConflict, match="does not exist"):
-            replay.result(timeout=60)
+            waiting.result(timeout=60)
     assert not Job.objects.exists()
 
 
@@ -586,10 +586,10 @@ def test_pause_and_resume_are_kept_in_the_queues_row(announced: list[Any]) -> No
     Queue.objects.create(name="mail")
     waiting = make_job(queue="mail", priority=3)
 
-    control.pause("mail", until=LATER, actor="ada", using="default")
+    pause.pause("mail", until=LATER, actor="ada", using="default")
     paused = Queue.objects.get(name="mail")
-    is_resumed = control.resume("mail", actor="bob", using="default")
-    is_resumed_again = control.resume("mail", actor="bob", using="default")
+    is_resumed = pause.resume("mail", actor="bob", using="default")
+    is_resumed_again = pause.resume("mail", actor="bob", using="default")
 
     assert paused.paused_at is not None
     assert paused.paused_until == LATER
@@ -606,10 +606,10 @@ def test_pause_and_resume_are_kept_in_the_queues_row(announced: list[Any]) -> No
 
 @pytest.mark.django_db
 def test_pausing_again_keeps_the_start_and_sets_the_end() -> None:
-    control.pause("default", actor=None, using="default")
+    pause.pause("default", actor=None, using="default")
     first = Queue.objects.get(name="default")
 
-    control.pause("default", until=LATER, actor=None, using="default")
+    pause.pause("default", until=LATER, actor=None, using="default")
 
     second = Queue.objects.get(name="default")
     assert second.paused_at == first.paused_at
@@ -619,12 +619,12 @@ def test_pausing_again_keeps_the_start_and_sets_the_end() -> None:
 @pytest.mark.django_db
 def test_pause_takes_known_queues_only() -> None:
     with pytest.raises(UnknownQueue, match="'maill'"):
-        control.pause("maill", actor=None, using="default")
-    control.pause("of-a-task", actor=None, using="default", known={"of-a-task"})
+        pause.pause("maill", actor=None, using="default")
+    pause.pause("of-a-task", actor=None, using="default", known={"of-a-task"})
     with pytest.raises(ValueError, match="cannot name a queue"):
-        control.pause("no\x00name", actor=None, using="default")
+        pause.pause("no\x00name", actor=None, using="default")
     with pytest.raises(ValueError, match="no time zone"):
-        control.pause(
+        pause.pause(
             "default",
             until=datetime(2999, 1, 1),  # noqa: DTZ001 - that is the mistake
             actor=None,

@@ -13,7 +13,7 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from relay.engine import control, policy
+from relay.engine import pause, policy, replay
 from relay.engine.claim import Marks, QueueOrder, read_claimed, send_claim
 from relay.engine.connection import EngineConnection
 from relay.engine.enqueue import NewJob, insert, insert_many, insert_with
@@ -95,7 +95,7 @@ def test_strict_order_gives_nothing_to_lower_queues_until_higher_are_empty(
 def test_a_pause_ends_by_itself_by_the_database_s_clock(hot: EngineConnection) -> None:
     [job_id] = rows.add_jobs(hot)
     until = datetime.now(UTC) + timedelta(hours=1)
-    control.pause("default", until=until, actor=None, using="default")
+    pause.pause("default", until=until, actor=None, using="default")
     while_paused = claimed(hot, ["default"])
 
     # The instant is stored, and compared with the clock of the server.
@@ -128,7 +128,7 @@ def test_a_fifo_queue_stores_priority_0_however_a_job_is_enqueued(
 
 def test_other_queues_keep_their_priorities(hot: EngineConnection) -> None:
     make_fifo()
-    control.pause("mail", actor=None, using="default", known=["mail"])
+    pause.pause("mail", actor=None, using="default", known=["mail"])
     key = UniqueKey(key=b"k" * 16, rule=Unique())
 
     insert(new_job(queue="mail"), using="default")
@@ -215,11 +215,11 @@ def test_a_switch_rolls_back_with_its_caller(hot: EngineConnection) -> None:
 
 def test_a_replay_in_a_fifo_queue_stores_priority_0(hot: EngineConnection) -> None:
     [done] = rows.add_jobs(hot, state="completed", priority=9)
-    before = control.replay(done, actor=None, using="default")
+    before = replay.replay(done, actor=None, using="default")
     hot.execute("UPDATE relay_job SET state = 'completed', finished_at = now()")
     make_fifo()
 
-    after = control.replay(done, actor=None, using="default")
+    after = replay.replay(done, actor=None, using="default")
 
     assert rows.job_row(hot, before)["priority"] == 9
     assert rows.job_row(hot, after)["priority"] == 0

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from relay.engine import control, enqueue, expire, promote, prune
+from relay.engine import control, enqueue, expire, pause, promote, prune, replay
 from relay.engine.connection import EngineConnection
 from relay.engine.enqueue import NewJob
 from relay.unique import Unique, UniqueKey
@@ -50,6 +50,8 @@ from tests.engine.machine.state import next_id
 from tests.engine.machine.worker_rules import WorkerRules
 from tests.scale import scale
 
+# Where the engine has what an operator does to a job.
+ACTS = {"cancel": control, "retry": control, "run_now": control, "replay": replay}
 # How a job that was asked to stop can end: none of them may run it again.
 ENDS = ("retry", "hand_back", "snooze", "release", "held", "taken", "dead")
 
@@ -238,7 +240,7 @@ class Engine(WorkerRules):
         self._act(
             side,
             "django",
-            partial(getattr(control, verb), job_id, actor="tests", using="default"),
+            partial(getattr(ACTS[verb], verb), job_id, actor="tests", using="default"),
             partial(getattr(self.model, verb), job_id),
             leave_open=leave_open,
         )
@@ -331,11 +333,11 @@ class Engine(WorkerRules):
     ) -> None:
         def act() -> bool | None:
             if for_ == 0:
-                return control.resume(queue, actor="tests", using="default")
+                return pause.resume(queue, actor="tests", using="default")
             until = (
                 None if for_ is None else datetime.now(UTC) + timedelta(minutes=for_)
             )
-            control.pause(
+            pause.pause(
                 queue, until=until, actor="tests", using="default", known=QUEUES
             )
             return None
@@ -385,7 +387,7 @@ def machine(
         "RETENTION_FAILED": delta(m.KEEP["failed"]),
         "RETENTION_CANCELLED": delta(m.KEEP["cancelled"]),
     }
-    monkeypatch.setattr(control, "uuid7", next_id)
+    monkeypatch.setattr(replay, "uuid7", next_id)
     with override_settings(RELAY=relay), rows.other_session() as observer:
         Engine.observer = observer
         Engine.pair = [Side(), Side()]

@@ -9,7 +9,7 @@ import pytest
 from asgiref.sync import async_to_sync
 
 from relay import enqueue_many
-from relay.engine import control, enqueue, wakeup
+from relay.engine import enqueue, pause, wakeup
 from relay.exceptions import ArgumentError, RelayError
 from relay.models import Job
 from relay.testing import mode
@@ -48,7 +48,7 @@ def test_inline_leaves_what_is_due_later_and_what_is_paused(ran: list[object]) -
     with mode("inline"):
         tasks.note.using(run_in=timedelta(hours=1)).enqueue(1)
         tasks.send.enqueue("makes the queue")
-        control.pause("mail", until=None, actor=None, using="default", known=["mail"])
+        pause.pause("mail", until=None, actor=None, using="default", known=["mail"])
         tasks.send.enqueue("her")
 
     assert ran == ["makes the queue"]

@@ -11,7 +11,7 @@ from django.db import IntegrityError, connection, transaction
 from django.test import TestCase
 
 from relay import Retry, StateConflict, current_job, enqueue, enqueue_many
-from relay.engine import control
+from relay.engine import pause
 from relay.exceptions import ArgumentError, EncodeError, JobNotFound, RelayError
 from relay.ids import uuid7
 from relay.models import Attempt, Job, JobState, Worker
@@ -142,7 +142,7 @@ class TestDrain:
 
     def test_it_leaves_paused_queues_alone(self) -> None:
         mail = tasks.send.enqueue("her")
-        control.pause("mail", until=None, actor=None, using="default", known=["mail"])
+        pause.pause("mail", until=None, actor=None, using="default", known=["mail"])
 
         assert drain().ran == 0
         with pytest.raises(StateConflict, match="its queue 'mail' is paused"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.engine import control
+from relay.engine import pause
 from tests.worker.harness import Database, Workers, until
 
 pytestmark = pytest.mark.slow
@@ -19,7 +19,7 @@ def test_failure_045_a_paused_queue_starts_nothing_until_it_is_resumed(
     first = workers.start("-c", "2", *queues, QUEUES=["mail"])
     going_on = database.enqueue_one("gate", str(tmp_path / "open"), queue="mail")
     database.wait_for_start(going_on)
-    control.pause("mail", actor="ada", using="default", known=["mail"])
+    pause.pause("mail", actor="ada", using="default", known=["mail"])
 
     jobs = [
         *database.enqueue("quick", count=3, queue="mail"),
@@ -42,7 +42,7 @@ def test_failure_045_a_paused_queue_starts_nothing_until_it_is_resumed(
     assert [database.effects_of(one) for one in jobs] == [[]] * 7
     assert len(database.effects_of(going_on, "start")) == 1
     (tmp_path / "open").touch()
-    assert control.resume("mail", actor="ada", using="default")
+    assert pause.resume("mail", actor="ada", using="default")
     for one in (*jobs, going_on):
         database.wait_for(one)
 

@@ -1,0 +1,163 @@
+"""An ended job once more, as a new one: replay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Final
+from uuid import UUID
+
+from django.db import transaction
+
+from relay import sensitive
+from relay.engine import wakeup
+from relay.engine.acts import ActReport
+from relay.engine.connection import fetch_all
+from relay.exceptions import StateConflict
+from relay.ids import uuid7
+
+__all__ = ["replay", "replay_many"]
+
+
+# Two statements on purpose: the second must see what was committed while the first
+# waited for its locks.
+LOCK_ORIGINALS: Final = """
+SELECT id, state, statement_timestamp() FROM relay_job
+WHERE id = ANY(%(ids)s::uuid[])
+ORDER BY id
+FOR NO KEY UPDATE
+"""
+
+
+# Index: relay_job_replay_idx for the earlier replays. One that ended after this replay
+# was asked for was under way at that moment: it counts as well. Not copied: due time
+# and deadline, which have passed, the unique key, and the link to a schedule.
+REPLAY: Final = """
+WITH chosen AS MATERIALIZED (
+    SELECT id, replay_id, nextval('relay_ready_seq') AS ready_seq
+    FROM (
+        SELECT original.id, pair.replay_id
+        FROM unnest(%(ids)s::uuid[], %(replay_ids)s::uuid[]) AS pair(id, replay_id)
+        JOIN relay_job AS original ON original.id = pair.id
+        WHERE original.state IN ('completed', 'failed', 'cancelled')
+          AND NOT EXISTS (
+            SELECT FROM relay_job AS earlier
+            WHERE earlier.replay_of = original.id
+              AND (earlier.state NOT IN ('completed', 'failed', 'cancelled')
+                   OR earlier.finished_at >= %(asked_at)s)
+          )
+        ORDER BY original.ready_seq
+    ) AS ordered
+), made AS (
+    INSERT INTO relay_job (
+        id, replay_of, created_at, run_at, ready_seq, state, task, queue, priority,
+        max_retries, timeout_ms, concurrency_key, tags, meta, args
+    )
+    SELECT chosen.replay_id, original.id, clock_timestamp(), clock_timestamp(),
+           chosen.ready_seq, 'queued', original.task, original.queue,
+           CASE WHEN original.priority <> 0 AND EXISTS (
+               SELECT FROM relay_queue
+               WHERE name = original.queue AND policy = 'fifo'
+           ) THEN 0 ELSE original.priority END,
+           original.max_retries, original.timeout_ms,
+           original.concurrency_key, original.tags, original.meta - 'row_keep_s',
+           original.args
+    FROM chosen JOIN relay_job AS original ON original.id = chosen.id
+    RETURNING id, replay_of, queue, priority, ready_seq,
+              CASE WHEN args ? 'sealed' THEN args::text END AS sealed
+), noted AS (
+    INSERT INTO relay_history (job_id, at, event, attempt, actor, detail)
+    SELECT original.id, clock_timestamp(), 'replay', original.attempt, %(actor)s,
+           jsonb_build_object('job', made.id)
+    FROM made JOIN relay_job AS original ON original.id = made.replay_of
+)
+SELECT replay_of, id, queue, priority, ready_seq, sealed FROM made
+"""
+
+
+# Arguments that are encrypted are so for one job: the copy is encrypted anew, unseen
+# before the commit.
+RESEAL: Final = """
+UPDATE relay_job SET args = %(args)s::jsonb WHERE id = %(id)s RETURNING id
+"""
+
+
+def replay(job_id: UUID, *, actor: str | None, using: str) -> UUID:
+    """Enqueue a new job like this ended one and return its id.
+
+    The new job has the task, arguments and options of the old one, full budgets, and
+    replay_of. While it has not ended a second replay of the same job is refused, so
+    of several people who ask at once one gets a run.
+
+    Raises:
+        StateConflict: the job has not ended, does not exist, or its last replay had
+            not ended when this one was asked for; nothing was changed.
+        MissingKey: its arguments are encrypted, and their key is not at hand in this
+            process; nothing was changed.
+        DecodeError: its encrypted arguments were altered; nothing was changed.
+
+    Transaction: joins the caller's on Django's connection, or its own; under READ
+    COMMITTED, as a stricter level hides the replays of others. The wake-up goes out
+    after commit.
+    """
+    replays, conflicts = _replay([job_id], actor=actor, using=using)
+    if conflicts:
+        raise conflicts[0]
+    return replays[job_id]
+
+
+def replay_many(job_ids: Iterable[UUID], *, actor: str | None, using: str) -> ActReport:
+    """Enqueue a new job like each of these that has ended; see replay().
+
+    Transaction: one; joins the caller's on Django's connection.
+    """
+    replays, conflicts = _replay(job_ids, actor=actor, using=using)
+    return ActReport(tuple(sorted(replays)), tuple(conflicts))
+
+
+def _reseal(text: str, original: UUID, replay_id: UUID, *, using: str) -> None:
+    made = sensitive.reseal_arguments(json.loads(text), original, replay_id)
+    if made is not None:
+        fetch_all(RESEAL, {"id": replay_id, "args": json.dumps(made)}, using=using)
+
+
+def _replay(
+    job_ids: Iterable[UUID], *, actor: str | None, using: str
+) -> tuple[dict[UUID, UUID], list[StateConflict]]:
+    ids = sorted(set(job_ids))
+    replays: dict[UUID, UUID] = {}
+    ready: list[tuple[str, int, int]] = []
+    with transaction.atomic(using=using):
+        locked = fetch_all(LOCK_ORIGINALS, {"ids": ids}, using=using)
+        states: dict[UUID, str] = {row[0]: row[1] for row in locked}
+        if locked:
+            for original, replay_id, queue, priority, ready_seq, sealed in fetch_all(
+                REPLAY,
+                {
+                    "ids": ids,
+                    "replay_ids": [uuid7() for _ in ids],
+                    "asked_at": locked[0][2],
+                    "actor": actor,
+                },
+                using=using,
+            ):
+                replays[original] = replay_id
+                if sealed is not None:
+                    _reseal(sealed, original, replay_id, using=using)
+                ready.append((queue, priority, ready_seq))
+        for wake_up in wakeup.lowest(ready):
+            wakeup.announce(using, *wake_up)
+    return replays, [
+        StateConflict(
+            job_id,
+            "replay",
+            states.get(job_id),
+            reason=(
+                "has a replay that has not ended"
+                if states.get(job_id) in ("completed", "failed", "cancelled")
+                else None
+            ),
+        )
+        for job_id in ids
+        if job_id not in replays
+    ]
