@@ -77,6 +77,10 @@ class Executor:
         clean_connections()
 
     def close(self) -> None:
+        """End the watch; called once no handler runs any more."""
+        self._watch.close()
+
+    def close_thread(self) -> None:
         """Close this thread's connections; called where a slot's thread ends."""
         connections.close_all()
 

@@ -211,6 +211,7 @@ class Pool:
 
     def close(self) -> None:
         """End the threads and the event loop; no handler may run any more."""
+        self._executor.close()
         for _ in self._threads:
             self._wakeups.put(False)
         if self._loop is not None:
@@ -239,7 +240,7 @@ class Pool:
                 self._is_busy[number] = False
             if self._ready_async:
                 self._pump_soon()
-        self._executor.close()
+        self._executor.close_thread()
 
     def _run_next(self, number: int) -> bool:
         """Run the next plain job in this thread; False if none may start now."""

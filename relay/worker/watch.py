@@ -56,6 +56,7 @@ class Watch:
         self._wakes_at = math.inf
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        self._is_closed = False
 
     def begin(
         self,
@@ -94,6 +95,11 @@ class Watch:
         """Forget the attempt."""
         self._limits.pop(attempt, None)
 
+    def close(self) -> None:
+        """End the thread, if there is one; nothing is watched any more."""
+        self._is_closed = True
+        self._wake_up.set()
+
     def _start(self) -> None:
         with self._starting:
             if self._thread is None:
@@ -103,7 +109,7 @@ class Watch:
                 self._thread.start()
 
     def _run(self) -> None:
-        while True:
+        while not self._is_closed:
             # In this order: who begins now sets the event, or is found by the look.
             self._wakes_at = math.inf
             self._wake_up.clear()
@@ -112,6 +118,8 @@ class Watch:
                 limits.strike(now)
                 next_at = min(next_at, limits.next_at)
             self._wakes_at = next_at
+            if self._is_closed:
+                return
             seconds = next_at - time.monotonic()
             self._wake_up.wait(None if seconds == math.inf else max(0.0, seconds))
 

@@ -222,6 +222,32 @@ def test_failure_028_a_forked_process_has_no_worker_and_shares_no_connection(
     assert database.effects_of(job)[0].pid == site.pid
 
 
+def test_a_cancelled_job_stops_and_costs_its_worker_nothing(
+    database: Database, sites: Sites
+) -> None:
+    site = sites.start()
+    job = database.enqueue_one("beat", 600, 0.1)
+    database.wait_for_start(job)
+    (before,) = site.workers()
+
+    database.session.execute(
+        "UPDATE relay_job SET cancel_requested_at = now() WHERE id = %s", (job,)
+    )
+    database.wait_for(job, "cancelled")
+
+    database.wait_for(database.enqueue_one("quick"))
+    assert [row["id"] for row in site.workers()] == [before["id"]]
+
+
+def test_a_job_that_runs_out_of_time_is_ended(database: Database, sites: Sites) -> None:
+    sites.start()
+    job = database.enqueue_one("beat", 600, 0.1, timeout_ms=500, max_retries=0)
+
+    database.wait_for(job, "failed")
+
+    assert database.job(job)["error_class"] == "JobTimeout"
+
+
 def test_a_stopped_worker_takes_nothing_from_a_fork_and_another_may_start(
     database: Database, sites: Sites
 ) -> None:

@@ -22,6 +22,7 @@ from relay.worker.keeper import GAVE_UP, STOP_SECONDS, Keeper, KeeperOptions
 from relay.worker.loop import CAPACITY
 from relay.worker.messages import Channel
 from relay.worker.shared import SharedState
+from relay.worker.stuck import in_hand
 
 __all__ = ["EmbeddedKeeper", "main"]
 
@@ -57,12 +58,11 @@ class EmbeddedKeeper(Keeper):
             self._take_in(message)
         table = self._shared.tables[0]
         if table.is_registered:
-            started = [(str(job_id), attempt) for job_id, attempt in table.started()]
             self._take_in(
                 {
                     "kind": "dead",
                     "worker": str(table.worker_id),
-                    "started": started,
+                    **in_hand(table),
                     "is_charged": not self._is_draining,
                     "reason": "the web process of its worker ended",
                 }

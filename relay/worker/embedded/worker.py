@@ -23,6 +23,7 @@ from relay.worker.fence import fence_margin
 from relay.worker.loop import CAPACITY, LoopOptions
 from relay.worker.messages import Channel, datagrams
 from relay.worker.shared import SharedState
+from relay.worker.stuck import in_hand
 
 __all__ = ["EmbeddedWorker"]
 
@@ -203,14 +204,15 @@ class EmbeddedWorker:
             worker_id = UUID(message["worker"])
             if message["kind"] == "settled":
                 self._unsettled.pop(worker_id, None)
-            elif self._loop is not None and self._loop.worker_id == worker_id:
-                # Lost: others hold its jobs. Whatever it still writes is fenced.
+            elif message["kind"] == "lost" and worker_id == self.worker_id:
+                # Others hold its jobs. Whatever it still writes is fenced.
                 logger.error(
                     "the lease was lost: the jobs that run are interrupted",
                     extra={"event": "worker.lease_lost", "worker_id": str(worker_id)},
                 )
                 self._is_abandoned = True
-                self._loop.drain()
+                if self._loop is not None:
+                    self._loop.drain()
 
     def _fence(self) -> None:
         """Interrupt what runs before the lease may have run out, or if it is lost."""
@@ -289,7 +291,7 @@ class EmbeddedWorker:
         message: dict[str, Any] = {
             "kind": "dead",
             "worker": str(loop.worker_id),
-            "started": [(str(job_id), n) for job_id, n in self._table.started()],
+            **in_hand(self._table),
             "is_charged": True,
             "reason": "the loop of the embedded worker failed",
         }
