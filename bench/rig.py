@@ -27,7 +27,7 @@ _LEASE = timedelta(minutes=10)
 _LONGEST_SECONDS = 600
 _TABLES = (
     "relay_job, relay_attempt, relay_history, relay_worker, relay_queue, "
-    "relay_occurrence, relay_schedule"
+    "relay_occurrence, relay_schedule, relay_output, relay_step"
 )
 
 

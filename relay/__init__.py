@@ -13,6 +13,7 @@ from relay.exceptions import (
     Interrupted,
     JobNotFound,
     JobTimeout,
+    LeaseLost,
     MissingKey,
     RelayError,
     ResultExpired,
@@ -32,6 +33,7 @@ from relay.exceptions import (
 )
 from relay.failure import Failure
 from relay.occurrence import JobOccurrence
+from relay.progress import Progress
 from relay.retention import Retention
 from relay.retry import Backoff
 from relay.scheduler.declare import cron, every, once
@@ -63,7 +65,9 @@ __all__ = [
     "JobOccurrence",
     "JobRequest",
     "JobTimeout",
+    "LeaseLost",
     "MissingKey",
+    "Progress",
     "RelayError",
     "ResultExpired",
     "ResultTimeout",

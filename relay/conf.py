@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from django.conf import settings
 from django.core.signals import setting_changed
@@ -64,6 +64,7 @@ _SIZES: Final = {
     "max_argument_bytes": (1, 64 * 1024 * 1024),
     "max_result_bytes": (1, 64 * 1024 * 1024),
     "max_depth": (1, 128),
+    "max_log_bytes": (1_000, 8 * 1024 * 1024),
 }
 
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -150,6 +151,11 @@ class Settings:
     # A regular expression: what is stored under a name in which it is found is shown
     # nowhere.
     redacted_names: str = "token|secret|pass|key|auth|cookie|card"
+    # Keep what attempts log, unless their task says otherwise: True, False, or "failed"
+    # for those that do not complete.
+    capture_logs: bool | Literal["failed"] = False
+    # Most bytes of one attempt's log that are kept: the first and the last half.
+    max_log_bytes: int = 64 * 1024
 
     def __post_init__(self) -> None:
         for key, shortest in _DURATIONS.items():
@@ -167,6 +173,10 @@ class Settings:
         for key in ("notify", "schedule_in_workers", "transaction_pooler"):
             if not isinstance(getattr(self, key), bool):
                 raise _refused(key, getattr(self, key), "give True or False")
+        if self.capture_logs not in (True, False, "failed"):
+            raise _refused(
+                "capture_logs", self.capture_logs, 'give True, False or "failed"'
+            )
         if not isinstance(self.backoff, Backoff):
             raise _refused("backoff", self.backoff, "give a relay.Backoff")
         if self.database not in connections:

@@ -26,6 +26,7 @@ from relay.exceptions import (
     TaskFailed,
     WaitRefused,
 )
+from relay.progress import Progress, read_progress
 
 if TYPE_CHECKING:
     from relay.models import JobState
@@ -40,6 +41,7 @@ OWN_LOOK_SECONDS: Final = 5.0
 
 # Primary key. The result is read as text: Django's cursors do not parse jsonb.
 _READ_STATE: Final = "SELECT state FROM relay_job WHERE id = %(id)s"
+_READ_PROGRESS: Final = "SELECT progress::text FROM relay_job WHERE id = %(id)s"
 _READ_END: Final = """
 SELECT state, result::text, error_class, error_message
 FROM relay_job WHERE id = %(id)s
@@ -108,6 +110,21 @@ class JobHandle(Generic[R_co]):
     async def arefresh(self) -> JobState:
         """As refresh, for async code."""
         return await self.astate()
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the job is, as its handler last told; None if it has told nothing.
+
+        An earlier attempt's stands until the next one tells something.
+
+        Raises:
+            JobNotFound: the row is gone, or was rolled back.
+        """
+        return read_progress(self._read(_READ_PROGRESS)[0])
+
+    async def aprogress(self) -> Progress | None:
+        """As progress, for async code."""
+        return await sync_to_async(lambda: self.progress, thread_sensitive=True)()
 
     def wait(self, timeout: float = WAIT_SECONDS) -> JobState:
         """Wait until the job has ended, however, and return its state.

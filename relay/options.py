@@ -77,6 +77,10 @@ class TaskOptions(TypedDict, total=False):
             failure; 1 ms to 24 days, None for ever.
         soft_timeout: after how long SoftTimeout is raised in the handler, which may
             catch it to clean up; shorter than timeout.
+        capture_logs: whether what an attempt logs is kept beside its job: True,
+            False, or "failed" for attempts that do not complete; RELAY["CAPTURE_LOGS"]
+            unless given.
+        capture_stdout: whether what it prints is kept with its log.
     """
 
     name: str
@@ -95,6 +99,8 @@ class TaskOptions(TypedDict, total=False):
     transactional: bool
     timeout: timedelta | None
     soft_timeout: timedelta | None
+    capture_logs: bool | Literal["failed"]
+    capture_stdout: bool
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -243,6 +249,19 @@ def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
         )
 
 
+def _check_capture(options: Mapping[str, Any]) -> None:
+    logs, stdout = (options.get(f"capture_{what}") for what in ("logs", "stdout"))
+    if logs not in (None, True, False, "failed"):
+        raise ArgumentError(f'capture_logs={logs!r}: give True, False or "failed"')
+    if stdout not in (None, True, False):
+        raise ArgumentError(f"capture_stdout={stdout!r}: give True or False")
+    if stdout and logs is False:
+        raise ArgumentError(
+            "capture_stdout=True: what is printed is kept with the log, and "
+            'capture_logs is False; make that True or "failed", or leave it out'
+        )
+
+
 _TASK_OPTIONS: Final = frozenset(TaskOptions.__annotations__)
 _ENQUEUE_OPTIONS: Final = frozenset(EnqueueOptions.__annotations__)
 
@@ -251,6 +270,7 @@ def check_task_options(options: Mapping[str, Any]) -> None:
     _check_options(options, _TASK_OPTIONS)
     if "name" in options:
         check_task_name(options["name"])
+    _check_capture(options)
     if "max_attempts" in options:
         _check_number("max_attempts", options["max_attempts"], MAX_ATTEMPTS)
         if "max_retries" in options:

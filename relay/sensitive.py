@@ -40,13 +40,16 @@ __all__ = [
     "check_unique",
     "decode_arguments",
     "decode_result",
+    "decode_step",
     "encode_result",
+    "encode_step",
     "find_places",
     "is_sealed",
     "mask_arguments",
     "mask_text",
     "reseal_arguments",
     "reseal_result",
+    "reseal_step",
     "seal_arguments",
     "united",
     "veiled",
@@ -355,11 +358,68 @@ def reseal_result(document: object, job_id: UUID) -> dict[str, str] | None:
     Raises:
         MissingKey, DecodeError: as reseal_arguments.
     """
+    return _resealed(document, job_id, _RESULT)
+
+
+def _resealed(document: object, job_id: UUID, field: str) -> dict[str, str] | None:
     if not isinstance(document, dict) or not is_sealed(document):
         return None
     if is_current(document):
         return None
-    return seal(open_(document, job_id, _RESULT), job_id, _RESULT)
+    return seal(open_(document, job_id, field), job_id, field)
+
+
+# --- steps ---------------------------------------------------------------------------
+
+
+def encode_step(value: object, job_id: UUID, name: str, *, is_sensitive: bool) -> str:
+    """Return the value of a job's step as JSON text; encrypted if sensitive.
+
+    Raises:
+        EncodeError: it cannot be carried, or is larger than RELAY["MAX_RESULT_BYTES"].
+        MissingKey, SettingsError: it cannot be encrypted here.
+    """
+    settings, path = get_settings(), f"step {name!r}"
+    try:
+        text = codec.encode(value, path, depth=settings.max_depth)
+        size = len(text.encode())
+        if size > settings.max_result_bytes:
+            raise EncodeError(
+                path,
+                f"is {size} bytes as JSON; at most {settings.max_result_bytes} are "
+                "kept (RELAY['MAX_RESULT_BYTES']): save the data and return its key",
+            )
+    except EncodeError as error:
+        if not is_sensitive:
+            raise
+        path = error.path[: len(path)]
+    else:
+        return _dumps(seal(text, job_id, _step(name))) if is_sensitive else text
+    # Here: the first error, which may quote a value, must not follow this one.
+    raise EncodeError(path, "cannot be kept; as it is sensitive, more is not told")
+
+
+def decode_step(document: object, job_id: UUID, name: str) -> Any:
+    """Return the value of a job's step.
+
+    Raises:
+        MissingKey: a key is not at hand in this process.
+        DecodeError: it cannot be read.
+    """
+    return _decode(document, job_id, _step(name))
+
+
+def reseal_step(document: object, job_id: UUID, name: str) -> dict[str, str] | None:
+    """Return a step's value, encrypted by the current key; None if it needs nothing.
+
+    Raises:
+        MissingKey, DecodeError: as reseal_arguments.
+    """
+    return _resealed(document, job_id, _step(name))
+
+
+def _step(name: str) -> str:
+    return f"step[{name!r}]"
 
 
 # --- what is shown -------------------------------------------------------------------

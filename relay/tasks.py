@@ -100,6 +100,8 @@ class Task(Generic[P, R]):
         sensitive: the names of arguments that are encrypted; True for all, and the
             result.
         transactional: whether the handler and the job's finish commit together.
+        capture_logs: whether its attempts' logs are kept; None takes the settings'.
+        capture_stdout: whether what they print is kept as well.
     """
 
     def __init__(
@@ -137,6 +139,10 @@ class Task(Generic[P, R]):
         self.signature = signature(function)
         if self.unique is not None:
             self.unique.check(self.name, self.signature)
+        self.capture_stdout: bool = options.get("capture_stdout", False)
+        self.capture_logs: bool | Literal["failed"] | None = options.get(
+            "capture_logs", True if self.capture_stdout else None
+        )
         self.sensitive: sensitive.Names = _names(options.get("sensitive", ()))
         if self.sensitive:
             sensitive.check_library()

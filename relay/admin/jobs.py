@@ -30,7 +30,7 @@ from relay.conf import get_settings
 from relay.engine import control, replay
 from relay.engine.acts import ActReport
 from relay.exceptions import DecodeError, MissingKey
-from relay.models import Attempt, History, Job, JobState, Queue
+from relay.models import Attempt, History, Job, JobState, Output, Queue, Step
 from relay.redaction import redact
 from relay.tasks import known_queues
 
@@ -194,6 +194,8 @@ class JobAdmin(RelayAdmin):
                     "timeout_ms",
                     "worker",
                     "past_attempts",
+                    "past_logs",
+                    "past_steps",
                     "past_events",
                 )
             },
@@ -312,6 +314,35 @@ class JobAdmin(RelayAdmin):
                     message,
                     traceback,
                 ) in rows
+            ),
+        )
+
+    @admin.display(description="logs")
+    def past_logs(self, job: Job) -> SafeString | str:
+        rows = (
+            Output.objects.using(self.alias)
+            .filter(job_id=job.pk)
+            .order_by("-attempt")
+            .values_list("attempt", clamped("at"), cut("text"))[:LATEST]
+        )
+        return _table(
+            ("Attempt", "Written", "Log"),
+            ((attempt, moment(at), showing(text)) for attempt, at, text in rows),
+        )
+
+    @admin.display(description="steps done")
+    def past_steps(self, job: Job) -> SafeString | str:
+        rows = (
+            Step.objects.using(self.alias)
+            .filter(job_id=job.pk)
+            .order_by("-id")
+            .values_list("name", "attempt", clamped("done_at"), pretty("value"))
+        )
+        return _table(
+            ("Step", "Attempt", "Done", "Value"),
+            (
+                (name, attempt, moment(done_at), showing(redact(value)))
+                for name, attempt, done_at, value in rows[:LATEST]
             ),
         )
 

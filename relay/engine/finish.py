@@ -106,6 +106,10 @@ WITH done AS MATERIALIZED (
     DELETE FROM relay_attempt USING gone WHERE job_id = gone.id
 ), history AS (
     DELETE FROM relay_history USING gone WHERE job_id = gone.id
+), outputs AS (
+    DELETE FROM relay_output USING gone WHERE job_id = gone.id
+), steps AS (
+    DELETE FROM relay_step USING gone WHERE job_id = gone.id
 )
 SELECT id FROM gone UNION ALL SELECT id FROM kept
 """

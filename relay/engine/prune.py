@@ -58,6 +58,10 @@ WITH old AS MATERIALIZED (
     DELETE FROM relay_attempt USING old WHERE job_id = old.id
 ), history AS (
     DELETE FROM relay_history USING old WHERE job_id = old.id
+), outputs AS (
+    DELETE FROM relay_output USING old WHERE job_id = old.id
+), steps AS (
+    DELETE FROM relay_step USING old WHERE job_id = old.id
 )
 DELETE FROM relay_job USING old WHERE relay_job.id = old.id
 """
@@ -112,7 +116,8 @@ def drop_results(connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> i
 def prune_jobs(connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> int:
     """Delete at most limit finished jobs past their retention; return how many.
 
-    Their attempts and history go with them. Call again while limit come back.
+    Their attempts, history, logs and steps go with them. Call again while limit come
+    back.
 
     Transaction: its own. Rows locked by others are skipped.
     """

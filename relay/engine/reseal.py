@@ -38,6 +38,15 @@ SET args = coalesce(%(args)s::jsonb, args), result = coalesce(%(result)s::jsonb,
 WHERE id = %(id)s
 """
 
+# Index: relay_step_name_idx. After the jobs' rows, in the order of their ids.
+FIND_STEPS: Final = """
+SELECT id, job_id, name, value::text FROM relay_step
+WHERE job_id > %(after)s AND job_id <= %(until)s AND value->>'__relay__' = 'sealed'
+ORDER BY job_id, name
+FOR NO KEY UPDATE
+"""
+RESEAL_STEP: Final = "UPDATE relay_step SET value = %(value)s::jsonb WHERE id = %(id)s"
+
 
 @dataclass(frozen=True, slots=True)
 class Resealed:
@@ -72,18 +81,30 @@ def reseal(*, after: UUID | None = None, batch: int = BATCH, using: str) -> Rese
         cursor.execute(STRETCH, values)
         row = cursor.fetchone()
         last = None if row is None else row[0]
-        cursor.execute(FIND, {**values, "until": last or _LAST})
-        changed, unreadable = 0, []
+        stretch = {**values, "until": last or _LAST}
+        changed, unreadable = set[UUID](), set[UUID]()
+        cursor.execute(FIND, stretch)
         for job_id, args, result in cursor.fetchall():
             try:
                 made = _resealed(job_id, args, result)
             except DecodeError:
-                unreadable.append(job_id)
+                unreadable.add(job_id)
                 continue
             if made is not None:
                 cursor.execute(RESEAL, made)
-                changed += 1
-    return Resealed(last, changed, tuple(unreadable))
+                changed.add(job_id)
+        cursor.execute(FIND_STEPS, stretch)
+        for step_id, job_id, name, value in cursor.fetchall():
+            try:
+                again = sensitive.reseal_step(json.loads(value), job_id, name)
+            except DecodeError:
+                unreadable.add(job_id)
+                continue
+            if again is not None:
+                values = {"id": step_id, "value": json.dumps(again)}
+                cursor.execute(RESEAL_STEP, values)
+                changed.add(job_id)
+    return Resealed(last, len(changed), tuple(sorted(unreadable)))
 
 
 def _resealed(

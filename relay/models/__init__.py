@@ -7,6 +7,8 @@ from relay.models.job import (
     History,
     Job,
     JobState,
+    Output,
+    Step,
 )
 from relay.models.queue import Queue, QueuePolicy
 from relay.models.schedule import (
@@ -29,11 +31,13 @@ __all__ = [
     "JobState",
     "Occurrence",
     "OccurrenceState",
+    "Output",
     "Overlap",
     "Queue",
     "QueuePolicy",
     "Schedule",
     "ScheduleSource",
+    "Step",
     "Worker",
     "WorkerKind",
     "WorkerState",

@@ -11,7 +11,16 @@ from django.db.models.functions import Now
 from relay.ids import uuid7
 from relay.models.fields import PlainArrayField
 
-__all__ = ["FINAL_STATES", "LIVE_STATES", "Attempt", "History", "Job", "JobState"]
+__all__ = [
+    "FINAL_STATES",
+    "LIVE_STATES",
+    "Attempt",
+    "History",
+    "Job",
+    "JobState",
+    "Output",
+    "Step",
+]
 
 
 class JobState(models.TextChoices):
@@ -235,3 +244,56 @@ class History(models.Model):
 
     def __str__(self) -> str:
         return f"{self.event} {self.job_id or ''}".strip()
+
+
+class Output(models.Model):
+    """What one attempt logged and printed, where that is kept."""
+
+    id = models.BigAutoField(primary_key=True)
+    job = models.ForeignKey(
+        Job,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,  # the unique constraint's serves it
+        related_name="outputs",
+    )
+    attempt = models.IntegerField()
+    at = models.DateTimeField(db_default=Now())
+    text = models.TextField()
+
+    class Meta:
+        db_table = "relay_output"
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                name="relay_output_attempt_idx", fields=["job", "attempt"]
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"log of attempt {self.attempt} of {self.job_id}"
+
+
+class Step(models.Model):
+    """A step of a job that is done, with what its function returned."""
+
+    id = models.BigAutoField(primary_key=True)
+    job = models.ForeignKey(
+        Job,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,  # the unique constraint's serves it
+        related_name="steps",
+    )
+    attempt = models.IntegerField()
+    done_at = models.DateTimeField(db_default=Now())
+    name = models.TextField()
+    value = models.JSONField(null=True)
+
+    class Meta:
+        db_table = "relay_step"
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(name="relay_step_name_idx", fields=["job", "name"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"step {self.name} of {self.job_id}"

@@ -19,6 +19,7 @@ from relay.engine.finish import Completed, Outcome
 from relay.exceptions import RelayError
 from relay.worker import transactional
 from relay.worker.executor import Executor
+from relay.worker.reports import Reports
 
 __all__ = ["Attempt", "run"]
 
@@ -33,14 +34,20 @@ class Attempt:
     """What became of one attempt.
 
     Attributes:
+        reports: what the handler told meanwhile, which the worker would write.
         outcome: what the worker would write.
         error: what the handler raised.
         logs: the messages that were logged meanwhile, those of relay's worker aside.
     """
 
     def __init__(
-        self, outcome: Outcome, error: BaseException | None, logs: tuple[str, ...]
+        self,
+        reports: Reports,
+        outcome: Outcome,
+        error: BaseException | None,
+        logs: tuple[str, ...],
     ) -> None:
+        self.reports = reports
         self.outcome = outcome
         self.error = error
         self.logs = logs
@@ -87,7 +94,7 @@ def run(job: ClaimedJob, worker_id: UUID, *, has_row: bool = True) -> Attempt:
             f"jobs run inline are {depth} deep, each enqueued by the one before: use "
             'mode("manual") and drain(limit=...) for jobs that go on by themselves'
         )
-    executor = _Executor(worker_id)
+    executor = _Executor(worker_id, Reports(has_row=has_row))
     executor.has_row = has_row
     token = _depth.set(depth + 1)
     try:
@@ -102,7 +109,7 @@ def run(job: ClaimedJob, worker_id: UUID, *, has_row: bool = True) -> Attempt:
         _depth.reset(token)
     if isinstance(executor.error, KeyboardInterrupt):
         raise executor.error
-    return Attempt(outcome, executor.error, tuple(logs))
+    return Attempt(executor.reports, outcome, executor.error, tuple(logs))
 
 
 def _open_ones() -> list[BaseDatabaseWrapper]:

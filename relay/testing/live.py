@@ -147,6 +147,7 @@ def _serve_one(
         if executor.is_async(job):
             run = async_to_sync(executor.run_async)
         outcome = run(job)
+        executor.reports.write(connection, worker_id, {job.id: job}, ended=[job.id])
         if isinstance(outcome, finish.Completed):
             finish.send_completed(connection, [outcome], worker_id=worker_id)
         elif isinstance(outcome, finish.Settled):

@@ -304,6 +304,7 @@ def _finish(alias: str, job: ClaimedJob, worker_id: UUID) -> Outcome[Any]:
     """Run a claimed job and write how it ended, both as a worker would."""
     attempt = attempts.run(job, worker_id)
     with engine_session(alias) as session:
+        attempt.reports.write(session, worker_id, {job.id: job}, ended=[job.id])
         with session.block():
             if isinstance(attempt.outcome, finish.Written):
                 sent = []

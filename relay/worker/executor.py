@@ -12,7 +12,7 @@ from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import UUID
 
 import psycopg
@@ -21,13 +21,14 @@ from django.db import connections, reset_queries
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import TransactionStatus
 
-from relay import context
+from relay import context, logs
 from relay.codec import clean_text
 from relay.conf import get_settings
 from relay.engine import rules
 from relay.engine.claim import ClaimedJob
 from relay.engine.expire import DEADLINE_EXCEEDED, NOT_STARTED_IN_TIME
 from relay.engine.finish import Completed, Outcome, Settled, Written
+from relay.engine.report import Output
 from relay.exceptions import Cancelled, UnknownTask
 from relay.retry import Backoff
 from relay.sensitive import (
@@ -39,6 +40,7 @@ from relay.sensitive import (
 from relay.tasks import Task, get_task
 from relay.worker import interruption, transactional
 from relay.worker.interruption import Interruptible
+from relay.worker.reports import Reports
 from relay.worker.verdict import judge, timed_out
 from relay.worker.watch import UNWATCHED, Watch
 
@@ -53,6 +55,8 @@ _OUTAGE: Final = Backoff(base=timedelta(seconds=2), cap=timedelta(minutes=1))
 
 # Frames of these are not shown at the top of a handler's traceback.
 _OWN_FILES: Final = (__file__, interruption.__file__, transactional.__file__)
+# Verbs of attempts whose log is kept where capture_logs is "failed".
+_FAILED: Final = ("retry", "fail", "cancel")
 _MESSAGE_LIMIT: Final = 2_000
 _TRACEBACK_LIMIT: Final = 32_000
 
@@ -63,11 +67,22 @@ class Executor:
     A handler sees a fresh context: nothing it activates (language, time zone, context
     variables) reaches the next job. Its database connections are cleaned before and
     after, as Django does around a request. No error leaves run() or run_async().
+
+    Attributes:
+        reports: what its handlers tell; to be written before their ends.
     """
 
-    def __init__(self, worker_id: UUID, *, watch: Watch = UNWATCHED) -> None:
+    def __init__(
+        self,
+        worker_id: UUID,
+        reports: Reports | None = None,
+        *,
+        watch: Watch = UNWATCHED,
+    ) -> None:
         self._worker_id = worker_id
         self._watch = watch
+        self.reports = reports or Reports()
+        context.report_to(worker_id, self.reports)
         self._settings = get_settings()
         # Of completed jobs and of results, by task and queue.
         self._keeps: dict[tuple[str, str], tuple[float | None, float | None]] = {}
@@ -124,6 +139,7 @@ class Executor:
         elif job.start_by is not None and time.monotonic() >= job.start_by:
             outcome = self._too_late(job)
         else:
+            capture = self._begin_capture(task)
             try:
                 self._enter(job, interruptible)
                 if job.timeout_ms is not None or task.soft_timeout is not None:
@@ -147,6 +163,8 @@ class Executor:
                 if interruptible.is_watched:
                     self._watch.end(interruptible)
                 _quietly(self.clean)
+            if capture is not None:
+                _quietly(self._end_capture, job, task, capture, outcome)
         _quietly(self._log, job, outcome, begun_at)
         return outcome
 
@@ -169,6 +187,7 @@ class Executor:
         elif job.start_by is not None and time.monotonic() >= job.start_by:
             outcome = self._too_late(job)
         else:
+            capture = self._begin_capture(task)
             try:
                 self._enter(job, interruptible)
                 wait: Callable[..., Awaitable[Any]] = interruptible.wait
@@ -184,6 +203,8 @@ class Executor:
             finally:
                 if interruptible.is_watched:
                     self._watch.end(interruptible)
+            if capture is not None:
+                _quietly(self._end_capture, job, task, capture, outcome)
         _quietly(self._log, job, outcome, begun_at)
         return outcome
 
@@ -200,6 +221,32 @@ class Executor:
                 requests,
             )
         )
+
+    def _capture_mode(self, task: Task[..., Any]) -> bool | Literal["failed"]:
+        mode = task.capture_logs
+        return self._settings.capture_logs if mode is None else mode
+
+    def _begin_capture(self, task: Task[..., Any]) -> logs.Capture | None:
+        if not self._capture_mode(task):
+            return None
+        capture = logs.Capture(
+            limit_bytes=self._settings.max_log_bytes, with_stdout=task.capture_stdout
+        )
+        logs.begin(capture)
+        return capture
+
+    def _end_capture(
+        self,
+        job: ClaimedJob,
+        task: Task[..., Any],
+        capture: logs.Capture,
+        outcome: Outcome,
+    ) -> None:
+        text = logs.end(capture)
+        has_failed = isinstance(outcome, Settled) and outcome.verb in _FAILED
+        if text and (has_failed or self._capture_mode(task) is True):
+            [masked] = mask_text(job.args, job.id, text)
+            self.reports.output(Output(job.id, job.attempt, masked))
 
     def _completed(
         self, job: ClaimedJob, task: Task[..., Any], value: object

@@ -32,6 +32,7 @@ from relay.worker.hands import Hands
 from relay.worker.memory import resident_bytes
 from relay.worker.pace import UNKNOWN_SECONDS, Pace
 from relay.worker.pool import Ended, Pool
+from relay.worker.reports import Reports
 from relay.worker.shared import SlotTable
 from relay.worker.watch import Watch
 
@@ -112,7 +113,8 @@ class Loop:
         self._connection: EngineConnection | None = None
         self._order = QueueOrder(options.queues, strict=options.is_strict)
         self._marks = Marks()
-        executor = Executor(worker_id, watch=Watch())
+        self._reports = Reports(self._bell.ring)
+        executor = Executor(worker_id, self._reports, watch=Watch())
         self._pool = Pool(options.concurrency, executor, table, on_end=self._bell.ring)
         self._hands = Hands(worker_id, table)
         self._alone: deque[ClaimedJob] = deque()
@@ -141,6 +143,7 @@ class Loop:
         self._bell.expect()
         if self._pool.has_ended:
             seconds = 0
+        seconds = min(seconds, self._reports.seconds_left())
         ready = self._bell.wait(self._readers, seconds)
         if self._parent in ready:
             self._end_orphaned()
@@ -252,9 +255,15 @@ class Loop:
         room = self._room()
         is_due = room > 0 and (self._is_hinted or now >= self._poll_at)
         is_compare_due = self._must_compare or now >= self._compare_at
-        if not (self._hands.unflushed or is_due or is_compare_due):
+        is_told = self._reports.seconds_left() == 0
+        if not (self._hands.unflushed or is_due or is_compare_due or is_told):
             return False
         connection = self._connected()
+        if self._reports.has_news:
+            ended = {end.job.id for end in self._hands.unflushed}
+            self._reports.write(
+                connection, self._worker_id, self._hands.held, ended=ended
+            )
         if is_compare_due:
             self._compare(connection)
             room = self._room()

@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from relay.admin import jobs as admin_jobs
 from relay.admin import lists
 from relay.ids import uuid7
-from relay.models import Attempt, History, Job, JobState, Queue
+from relay.models import Attempt, History, Job, JobState, Output, Queue, Step
 
 LIST = "/admin/relay/job/"
 XSS = "<img src=x onerror=alert(1)></script>"
@@ -601,3 +601,19 @@ def test_a_replay_whose_key_is_missing_does_nothing_and_says_so(
 
     assert "Nothing was done: the encryption key" in said(response)
     assert Job.objects.count() == 2
+
+
+def test_a_job_s_page_shows_its_logs_steps_and_progress(browser: Client) -> None:
+    job = make_job("running", progress={"percent": 40.0, "message": XSS})
+    Output.objects.create(job=job, attempt=1, text=f"paid 42 {XSS}")
+    Step.objects.create(
+        job=job, attempt=1, name="charge", value={"receipt": "r-1", "token": "s3cret"}
+    )
+    Step.objects.create(job=make_job(), attempt=1, name="another's", value=None)
+
+    page = browser.get(f"{LIST}{job.pk}/change/").content.decode()
+
+    for text in ("paid 42", "charge", "r-1", "&quot;percent&quot;: 40.0"):
+        assert text in page
+    for text in (XSS, "s3cret", "another&#x27;s"):
+        assert text not in page

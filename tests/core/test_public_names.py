@@ -50,7 +50,7 @@ def test_a_name_of_the_documentation_is_public(name: str) -> None:
 
 
 def test_what_a_user_may_catch_is_public() -> None:
-    inner = {"LeaseLost", "StandaloneError"}  # never reach a user's code
+    inner = {"StandaloneError"}  # never reaches a user's code
 
     assert set(exceptions.__all__) - inner <= set(relay.__all__)
 

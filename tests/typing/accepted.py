@@ -14,6 +14,7 @@ from relay import (
     JobHandle,
     JobOccurrence,
     JobRequest,
+    Progress,
     Retention,
     Task,
     Unique,
@@ -141,6 +142,30 @@ def calls() -> None:
 
 def as_argument(made: Task[..., Any]) -> None:
     made.enqueue(1, "anything")
+
+
+async def fetched(url: str, *, timeout: float = 1) -> bytes:
+    return b""
+
+
+def counted(count: int) -> str:
+    return str(count)
+
+
+def handler() -> None:
+    job = current_job()
+    job.progress(40)
+    job.progress(3, 10, message="rows")
+    job.log.info("sent %d", 3)
+    assert_type(job.step("count", counted, 1), str)
+    assert_type(job.step("count again", counted, count=1), str)
+    assert_type(bare.enqueue(1).progress, Progress | None)
+
+
+async def coroutine_handler() -> None:
+    job = current_job()
+    assert_type(await job.astep("fetch", fetched, "https://a", timeout=2), bytes)
+    assert_type(await job.astep("count", counted, 1), str)
 
 
 async def awaited() -> None:

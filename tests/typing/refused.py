@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from relay import Retention, Unique, cron, enqueue, enqueue_many, every, once, task
+from relay import (
+    Retention,
+    Unique,
+    cron,
+    current_job,
+    enqueue,
+    enqueue_many,
+    every,
+    once,
+    task,
+)
 from relay.worker.embedded import start
 
 
@@ -77,6 +87,9 @@ Unique(until="queued")  # E: arg-type
 Unique(for_=60)  # E: arg-type
 Unique(timedelta(1))  # E: arg-type call-arg
 enqueue_many([bare])  # E: arg-type
+current_job().step("count", bare.function, "no number")  # E: arg-type
+current_job().step(len, [1])  # E: arg-type
+current_job().progress("40")  # E: arg-type
 number: int = bare.enqueue(1).result()  # E: assignment
 text: str = coroutine.enqueue(1).result()  # E: assignment
 text = coroutine(1)  # E: assignment

@@ -75,7 +75,7 @@ def private(cluster: EmbeddedPostgres, tmp_path: Path) -> Iterator[Database]:
     made = Database(cluster.dsn("relay"), tmp_path)
     made.session.execute(
         "TRUNCATE relay_job, relay_worker, relay_attempt, relay_history, relay_queue, "
-        "relay_schedule, relay_occurrence"
+        "relay_schedule, relay_occurrence, relay_output, relay_step"
     )
     yield made
     made.close()

@@ -16,7 +16,7 @@ from pathlib import Path
 import psycopg
 from asgiref.sync import sync_to_async
 from django.contrib.contenttypes.models import ContentType
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 
 from relay import (
     Failure,
@@ -396,3 +396,56 @@ def _leave_open() -> None:
 
 
 _kept: list[asyncio.Future[None]] = []
+
+
+@task
+def tell_progress(path: str) -> None:
+    """Tell it inside a transaction, and go on when the test makes the file."""
+    with transaction.atomic():
+        ContentType.objects.count()
+        current_job().progress(50, message="half way")
+        while not Path(path).exists():
+            time.sleep(0.005)
+    current_job().progress(100)
+
+
+@task
+async def atell_progress(path: str) -> None:
+    current_job().progress(50, message="half way")
+    while not Path(path).exists():
+        await asyncio.sleep(0.005)
+    current_job().progress(100)
+
+
+@task(capture_logs="failed", capture_stdout=True)
+def log_and_fail() -> None:
+    current_job().log.info("about to fail")
+    print("printed")  # noqa: T201 - what is tested
+    raise ValueError("on purpose")
+
+
+@task
+def five_steps(path: str) -> list[str]:
+    """Wait in the third step until the test makes the file."""
+    job = current_job()
+
+    def step(number: int) -> str:
+        note(f"step {number}")
+        while number == 3 and not Path(path).exists():
+            time.sleep(0.005)
+        return f"{number} by {job.attempt}"
+
+    return [job.step(f"step {number}", step, number) for number in range(1, 6)]
+
+
+@task
+async def five_async_steps(path: str) -> list[str]:
+    job = current_job()
+
+    async def step(number: int) -> str:
+        note(f"step {number}")
+        while number == 3 and not Path(path).exists():
+            await asyncio.sleep(0.005)
+        return f"{number} by {job.attempt}"
+
+    return [await job.astep(f"step {number}", step, number) for number in range(1, 6)]
