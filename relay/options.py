@@ -81,6 +81,8 @@ class TaskOptions(TypedDict, total=False):
             False, or "failed" for attempts that do not complete; RELAY["CAPTURE_LOGS"]
             unless given.
         capture_stdout: whether what it prints is kept with its log.
+        statement_timeout: how long one database statement of the handler may take; no
+            longer than timeout, which it is unless given.
     """
 
     name: str
@@ -101,6 +103,7 @@ class TaskOptions(TypedDict, total=False):
     soft_timeout: timedelta | None
     capture_logs: bool | Literal["failed"]
     capture_stdout: bool
+    statement_timeout: timedelta | None
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -279,6 +282,7 @@ def check_task_options(options: Mapping[str, Any]) -> None:
             )
     timeout, soft_timeout = options.get("timeout"), options.get("soft_timeout")
     _check_timeout("soft_timeout", soft_timeout)
+    _check_timeout("statement_timeout", options.get("statement_timeout"))
     if timeout is not None and soft_timeout is not None and soft_timeout >= timeout:
         raise ArgumentError(
             f"soft_timeout={soft_timeout!r} is not shorter than timeout={timeout!r}: "

@@ -97,6 +97,8 @@ class Task(Generic[P, R]):
         unique: what makes its jobs duplicates; None takes no key.
         timeout, soft_timeout: how long one attempt may run, and when it is warned; None
             for ever, and not at all.
+        statement_timeout: how long one of its database statements may take.
+        has_limits: whether it has one of the last two.
         sensitive: the names of arguments that are encrypted; True for all, and the
             result.
         transactional: whether the handler and the job's finish commit together.
@@ -136,6 +138,8 @@ class Task(Generic[P, R]):
             )
         self.timeout: timedelta | None = options.get("timeout")
         self.soft_timeout: timedelta | None = options.get("soft_timeout")
+        self.statement_timeout: timedelta | None = options.get("statement_timeout")
+        self.has_limits: bool = bool(self.soft_timeout or self.statement_timeout)
         self.signature = signature(function)
         if self.unique is not None:
             self.unique.check(self.name, self.signature)

@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from contextvars import copy_context
+from typing import Final
 from uuid import UUID
 
 from asgiref.sync import async_to_sync
@@ -143,10 +144,12 @@ def _serve_one(
     claimed = read_claimed(cursor, queues)
     marks.note(claimed, limit=1)
     for job in claimed:
-        run: Any = executor.run
         if executor.is_async(job):
-            run = async_to_sync(executor.run_async)
-        outcome = run(job)
+            # async_to_sync takes over what the handler set in its context.
+            run_here = async_to_sync(executor.run_async)
+            outcome = copy_context().run(run_here, job)
+        else:
+            outcome = executor.run(job)
         executor.reports.write(connection, worker_id, {job.id: job}, ended=[job.id])
         if isinstance(outcome, finish.Completed):
             finish.send_completed(connection, [outcome], worker_id=worker_id)

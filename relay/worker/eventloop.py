@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from relay.worker.executor import clean_connections
+from relay.worker.sessions import clean_connections
 
 __all__ = ["end_event_loop", "start_event_loop"]
 

@@ -15,11 +15,8 @@ from types import TracebackType
 from typing import Any, Final, Literal
 from uuid import UUID
 
-import psycopg
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
-from django.db import connections, reset_queries
-from django.db.backends.base.base import BaseDatabaseWrapper
-from psycopg.pq import TransactionStatus
+from django.db import connections
 
 from relay import context, logs
 from relay.codec import clean_text
@@ -41,6 +38,7 @@ from relay.tasks import Task, get_task
 from relay.worker import interruption, transactional
 from relay.worker.interruption import Interruptible
 from relay.worker.reports import Reports
+from relay.worker.sessions import clean_connections
 from relay.worker.verdict import judge, timed_out
 from relay.worker.watch import UNWATCHED, Watch
 
@@ -142,7 +140,7 @@ class Executor:
             capture = self._begin_capture(task)
             try:
                 self._enter(job, interruptible)
-                if job.timeout_ms is not None or task.soft_timeout is not None:
+                if job.timeout_ms is not None or task.has_limits:
                     self._watch.begin(interruptible, job, task)
                 self.clean()
                 args, kwargs = decode_arguments(job.args, job.id)
@@ -191,7 +189,7 @@ class Executor:
             try:
                 self._enter(job, interruptible)
                 wait: Callable[..., Awaitable[Any]] = interruptible.wait
-                if job.timeout_ms is not None or task.soft_timeout is not None:
+                if job.timeout_ms is not None or task.has_limits:
                     loop = asyncio.get_running_loop()
                     self._watch.begin(interruptible, job, task, loop)
                     wait = interruptible.wait_warned
@@ -461,39 +459,3 @@ async def _in_own_thread(handler: Awaitable[Any]) -> Any:
         finally:
             if thread in SyncToAsync.context_to_thread_executor:
                 await sync_to_async(connections.close_all)()
-
-
-def clean_connections() -> None:
-    """Close what a job left unusable; forget its queries.
-
-    Django closes a connection here that is obsolete, and checks one that is not on
-    its next use. One left inside a transaction is closed: the next job must neither
-    join it nor wait for it.
-    """
-    reset_queries()
-    for connection in connections.all(initialized_only=True):
-        if connection.connection is not None and _is_in_transaction(connection):
-            logger.warning(
-                "a job left a transaction open: rolled back",
-                extra={"event": "job.open_transaction", "database": connection.alias},
-            )
-            connection.close()
-            del connections[connection.alias]
-        else:
-            connection.close_if_unusable_or_obsolete()
-
-
-def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
-    """Tell whether a transaction is open, be it one that Django knows nothing of."""
-    if connection.in_atomic_block:
-        return True
-    if connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
-        return True
-    session = connection.connection
-    return isinstance(
-        session, psycopg.Connection
-    ) and session.info.transaction_status in (
-        TransactionStatus.ACTIVE,  # cut off in the middle of a query
-        TransactionStatus.INTRANS,
-        TransactionStatus.INERROR,
-    )

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from relay.engine.claim import ClaimedJob
 from relay.tasks import Task
+from relay.worker import statements
 from relay.worker.interruption import Interruptible
 
 __all__ = ["UNWATCHED", "Watch"]
@@ -67,11 +68,14 @@ class Watch:
     ) -> None:
         """Interrupt the attempt when its time is up; end() must follow.
 
+        What its statements may take is limited in this context too.
+
         Args:
             loop: where a coroutine handler runs.
         """
         if not self._is_on:
             return
+        statements.limit(task.statement_timeout, job.timeout_ms)
         now = time.monotonic()
         limits = _Limits(loop)
         hard_at = math.inf

@@ -155,6 +155,7 @@ def test_failure_123_options_out_of_range_are_refused_by_name(
         ({"timeout": timedelta(days=25)}, "24 days"),
         ({"timeout": timedelta.max}, "24 days"),
         ({"soft_timeout": timedelta(-1)}, "soft_timeout="),
+        ({"statement_timeout": 5}, "statement_timeout=5"),
         (
             {"timeout": timedelta(seconds=5), "soft_timeout": timedelta(seconds=5)},
             "not shorter than timeout",

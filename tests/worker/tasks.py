@@ -108,6 +108,34 @@ async def aclean_up_when_warned(how: str) -> str:
     return "never warned"
 
 
+def ask_to_sleep(seconds: float) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(%s)", [seconds])
+
+
+@task
+def show_statement_limit(is_closed_then: bool) -> str:
+    note("start")
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        found: str = cursor.fetchone()[0]
+    if is_closed_then:
+        connection.close()
+    return found
+
+
+@task
+def sleep_in_a_query(seconds: float) -> None:
+    note("start")
+    ask_to_sleep(seconds)
+
+
+@task
+async def sleep_in_a_query_of_a_coroutine(seconds: float) -> None:
+    note("start")
+    await sync_to_async(ask_to_sleep)(seconds)
+
+
 @task
 async def sleep_in_the_loop(seconds: float) -> None:
     note("start")

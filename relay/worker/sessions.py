@@ -1,0 +1,55 @@
+"""What a job leaves on the project's connections, taken away before the next one."""
+
+from __future__ import annotations
+
+import logging
+
+import psycopg
+from django.db import connections, reset_queries
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg.pq import TransactionStatus
+
+from relay.worker import statements
+
+__all__ = ["clean_connections"]
+
+logger = logging.getLogger("relay.worker")
+
+
+def clean_connections() -> None:
+    """Close what a job left unusable; forget its queries.
+
+    Django closes a connection here that is obsolete, and checks one that is not on
+    its next use. One left inside a transaction is closed: the next job must neither
+    join it nor wait for it. Those that stay are given the limit of the job that runs
+    here, or their own back: see statements.py.
+    """
+    reset_queries()
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is not None and _is_in_transaction(connection):
+            logger.warning(
+                "a job left a transaction open: rolled back",
+                extra={"event": "job.open_transaction", "database": connection.alias},
+            )
+            connection.close()
+            del connections[connection.alias]
+        else:
+            connection.close_if_unusable_or_obsolete()
+            if statements.are_limited():
+                statements.bring(connection)
+
+
+def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Tell whether a transaction is open, be it one that Django knows nothing of."""
+    if connection.in_atomic_block:
+        return True
+    if connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
+        return True
+    session = connection.connection
+    return isinstance(
+        session, psycopg.Connection
+    ) and session.info.transaction_status in (
+        TransactionStatus.ACTIVE,  # cut off in the middle of a query
+        TransactionStatus.INTRANS,
+        TransactionStatus.INERROR,
+    )
