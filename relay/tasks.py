@@ -30,6 +30,7 @@ from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
 from relay.dataclass_names import signature
 from relay.engine import enqueue as engine
 from relay.engine import rules
+from relay.engine.new_job import KeyHolder, NewJob
 from relay.exceptions import (
     ArgumentError,
     EncodeError,
@@ -419,7 +420,7 @@ class JobRequest(Generic[R_co]):
     on_commit: str | None = None
     sealed: tuple[sensitive.Place, ...] = ()
 
-    def new_job(self) -> engine.NewJob:
+    def new_job(self) -> NewJob:
         """Return what the engine inserts, with a new id unless one was given.
 
         Raises:
@@ -428,7 +429,7 @@ class JobRequest(Generic[R_co]):
         """
         job_id = self.id or uuid7()
         deadline, deadline_in = split_deadline(self.deadline)
-        return engine.NewJob(
+        return NewJob(
             id=job_id,
             task=self.task,
             queue=self.queue,
@@ -574,9 +575,7 @@ def _insert(request: JobRequest[R]) -> JobHandle[R]:
     return _handle(job, engine.insert(job, using=using), using)
 
 
-def _handle(
-    job: engine.NewJob, holder: engine.KeyHolder | None, using: str
-) -> JobHandle[Any]:
+def _handle(job: NewJob, holder: KeyHolder | None, using: str) -> JobHandle[Any]:
     if holder is None:
         return JobHandle(job.id, job.task, using=using)
     return JobHandle(holder.id, holder.task, using=using, is_duplicate=True)
@@ -638,7 +637,7 @@ def enqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:
     return [_handle(job, holders.get(place), using) for place, job in enumerate(jobs)]
 
 
-def _new_job(request: object) -> engine.NewJob:
+def _new_job(request: object) -> NewJob:
     if not isinstance(request, JobRequest):
         raise ArgumentError(
             f"enqueue_many with {request!r}: give what a task's job(...) returns"

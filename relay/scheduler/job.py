@@ -9,7 +9,7 @@ from uuid import UUID
 
 from relay import sensitive
 from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
-from relay.engine.enqueue import NewJob
+from relay.engine.new_job import NewJob
 from relay.exceptions import ScheduleError, UnknownTask
 from relay.ids import uuid7
 from relay.options import PRIORITIES

@@ -11,7 +11,7 @@ from unittest import mock
 from asgiref.sync import iscoroutinefunction
 
 from relay.engine import enqueue, wakeup
-from relay.engine.enqueue import NewJob
+from relay.engine.new_job import NewJob
 from relay.testing.running import run_inline
 
 __all__ = ["Mode", "mode"]

@@ -29,7 +29,8 @@ from relay import (
     tasks,
 )
 from relay.engine.connection import connect
-from relay.engine.enqueue import NewJob, insert, insert_many, insert_with
+from relay.engine.enqueue import insert, insert_many, insert_with
+from relay.engine.new_job import NewJob
 from relay.exceptions import DecodeError
 from relay.ids import uuid7
 from relay.models import Job

@@ -16,7 +16,8 @@ from django.test.utils import CaptureQueriesContext
 from relay.engine import pause, policy, replay
 from relay.engine.claim import Marks, QueueOrder, read_claimed, send_claim
 from relay.engine.connection import EngineConnection
-from relay.engine.enqueue import NewJob, insert, insert_many, insert_with
+from relay.engine.enqueue import insert, insert_many, insert_with
+from relay.engine.new_job import NewJob
 from relay.engine.policy import set_policy
 from relay.exceptions import UnknownQueue
 from relay.ids import uuid7

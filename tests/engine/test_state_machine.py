@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 
 from relay.engine import control, enqueue, expire, pause, promote, prune, replay
 from relay.engine.connection import EngineConnection
-from relay.engine.enqueue import NewJob
+from relay.engine.new_job import NewJob
 from relay.unique import Unique, UniqueKey
 from tests.engine import rows
 from tests.engine.machine import records as m

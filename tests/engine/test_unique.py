@@ -27,7 +27,6 @@ from relay import (
 )
 from relay.engine import control, lease
 from relay.engine.connection import EngineConnection
-from relay.engine.enqueue import CHANGE, FREE, INSERT_UNIQUE, LOOK_UP
 from relay.engine.finish import (
     Completed,
     Settled,
@@ -38,6 +37,7 @@ from relay.engine.finish import (
 )
 from relay.engine.promote import promote
 from relay.engine.prune import prune_jobs
+from relay.engine.unique_keys import CHANGE, FREE, INSERT_UNIQUE, LOOK_UP
 from relay.ids import uuid7
 from relay.models import Job
 from tests.engine.rows import add_worker, claim, other_session, wait_until_blocked
@@ -775,7 +775,7 @@ def test_windows_that_have_ended_are_freed_for_many(hot: EngineConnection) -> No
 
 
 def test_large_bulks_go_in_several_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relay.engine.enqueue._DOCUMENT_LIMIT", 2_000)
+    monkeypatch.setattr("relay.engine.unique_keys._DOCUMENT_LIMIT", 2_000)
     keyed = sync.using(unique=Unique())
 
     made = enqueue_many([keyed.job(number % 50) for number in range(100)])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from relay.engine.enqueue import KeyHolder
+from relay.engine.new_job import KeyHolder
 from relay.exceptions import DuplicateJob, StateConflict
 from tests.engine.machine.attempts import Attempts
 from tests.engine.machine.records import (

@@ -1,0 +1,76 @@
+"""What an enqueue gives the engine, and what may stand in its way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from relay.unique import UniqueKey
+
+__all__ = ["KeyHolder", "NewJob"]
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """A job to insert; every value has been checked.
+
+    Attributes:
+        args: the JSON text of the arguments, from codec.encode_arguments.
+        run_at: due then; run_in: due that long from now, by the database's clock. At
+            most one of the two; with neither, or a time that has come, ready now.
+        deadline: never starts later; deadline_in: the same from now, by the database's
+            clock. At most one of the two.
+        meta: JSON text.
+        unique: the key that no other job may hold, if any.
+    """
+
+    id: UUID
+    task: str
+    queue: str
+    args: str
+    max_retries: int
+    priority: int = 0
+    run_at: datetime | None = None
+    run_in: timedelta | None = None
+    timeout: timedelta | None = None
+    deadline: datetime | None = None
+    deadline_in: timedelta | None = None
+    meta: str | None = None
+    tags: tuple[str, ...] = ()
+    schedule_id: UUID | None = None
+    occurrence_at: datetime | None = None
+    replay_of: UUID | None = None
+    unique: UniqueKey | None = None
+
+    @property
+    def timeout_ms(self) -> int | None:
+        """The timeout as its column has it."""
+        return None if self.timeout is None else self.timeout // _MILLISECOND
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the job is ready now and says nothing a short statement cannot."""
+        return (
+            self.run_at is None
+            and self.run_in is None
+            and self.timeout is None
+            and self.deadline is None
+            and self.deadline_in is None
+            and self.meta is None
+            and not self.tags
+            and self.schedule_id is None
+            and self.occurrence_at is None
+            and self.replay_of is None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHolder:
+    """The job that holds a unique key another was to be enqueued with."""
+
+    id: UUID
+    task: str

@@ -1,0 +1,275 @@
+"""Insert jobs with unique keys, change those that hold them, or say who does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from django.db import connections
+
+from relay.engine import wakeup
+from relay.engine.connection import fetch_all
+from relay.engine.new_job import KeyHolder, NewJob
+from relay.exceptions import DuplicateJob
+from relay.unique import UniqueKey
+
+__all__ = ["Keyed", "insert_unique"]
+
+_NO_DELAY: Final = timedelta(0)
+
+
+# Jobs with unique keys. Everybody inserts in the order of the keys, so that two bulks
+# never wait for one another; the places in the queue are drawn before, in the order
+# asked for. unique_scope ends in the key: a manual retry takes it again.
+INSERT_UNIQUE: Final = """
+WITH asked AS MATERIALIZED (
+    SELECT item.*, nextval('relay_ready_seq') AS ready_seq,
+           coalesce(item.run_at, clock_timestamp()
+                    + make_interval(secs => coalesce(item.run_in_s, 0))) AS due_at,
+           CASE item.mode
+               WHEN 'window' THEN clock_timestamp()
+                                  + make_interval(secs => item.window_s)
+               WHEN 'forever' THEN timestamptz '9999-12-29 00:00:00+00'
+           END AS unique_until
+    FROM jsonb_to_recordset(%(jobs)s::jsonb) AS item(
+        id uuid, task text, queue text, priority smallint, max_retries int,
+        run_at timestamptz, run_in_s float8, timeout_ms int, deadline timestamptz,
+        deadline_in_s float8,
+        tags text[], schedule_id uuid, occurrence_at timestamptz, replay_of uuid,
+        key text, mode text, window_s float8, meta jsonb, args jsonb)
+)
+INSERT INTO relay_job (
+    id, task, queue, priority, state, run_at, ready_seq, max_retries, timeout_ms,
+    deadline_at, meta, tags, schedule_id, occurrence_at, replay_of, unique_key,
+    unique_scope, unique_until, args
+)
+SELECT id, task, queue,
+       CASE WHEN priority <> 0 AND EXISTS (
+           SELECT FROM relay_queue WHERE name = asked.queue AND policy = 'fifo'
+       ) THEN 0 ELSE priority END,
+       CASE WHEN due_at > clock_timestamp() THEN 'scheduled' ELSE 'queued' END,
+       due_at, ready_seq, max_retries, timeout_ms,
+       coalesce(deadline, clock_timestamp() + make_interval(secs => deadline_in_s)),
+       meta, tags, schedule_id,
+       occurrence_at, replay_of, decode(key, 'hex'), mode || ':' || key, unique_until,
+       args
+FROM asked
+ORDER BY key, ready_seq
+ON CONFLICT DO NOTHING
+RETURNING id, queue, priority, CASE WHEN state = 'queued' THEN ready_seq END
+"""
+
+
+# Index: relay_job_unique_idx. A job that is claimed meanwhile has given its key up or
+# is no longer waiting: it is left alone. Locked in the order of the keys.
+CHANGE: Final = """
+WITH asked AS MATERIALIZED (
+    SELECT item.*, decode(item.key, 'hex') AS unique_key,
+           coalesce(item.run_at, clock_timestamp()
+                    + make_interval(secs => coalesce(item.run_in_s, 0))) AS due_at
+    FROM jsonb_to_recordset(%(jobs)s::jsonb) AS item(
+        key text, task text, run_at timestamptz, run_in_s float8, replaces bool,
+        pushes bool, args jsonb)
+), locked AS MATERIALIZED (
+    SELECT job.id, asked.replaces, asked.args, asked.due_at,
+           asked.pushes AND job.state IN ('scheduled', 'queued') AS is_moved
+    FROM asked JOIN relay_job AS job ON job.unique_key = asked.unique_key
+    WHERE job.task = asked.task
+      AND job.state IN ('blocked', 'scheduled', 'queued', 'retrying')
+    ORDER BY job.unique_key
+    FOR NO KEY UPDATE OF job
+)
+UPDATE relay_job AS job
+SET args = CASE WHEN locked.replaces THEN locked.args ELSE job.args END,
+    run_at = CASE WHEN locked.is_moved THEN locked.due_at ELSE job.run_at END,
+    state = CASE WHEN NOT locked.is_moved THEN job.state
+            WHEN locked.due_at > clock_timestamp() THEN 'scheduled' ELSE 'queued' END,
+    ready_seq = CASE WHEN locked.is_moved THEN nextval('relay_ready_seq')
+                ELSE job.ready_seq END
+FROM locked WHERE job.id = locked.id
+RETURNING job.unique_key, job.id, job.task, job.queue, job.priority,
+          CASE WHEN job.state = 'queued' THEN job.ready_seq END
+"""
+
+
+# Indexes: the primary key; relay_job_unique_idx. A key is over when its job has ended
+# and no window is ahead: every end lets go of such a key, but a worker of an older
+# release knows of none.
+LOOK_UP: Final = """
+SELECT id, task, NULL::bytea, NULL::boolean FROM relay_job
+WHERE id = ANY(%(ids)s::uuid[])
+UNION ALL
+SELECT id, task, unique_key,
+       state IN ('completed', 'failed', 'cancelled')
+       AND (unique_until IS NULL OR unique_until <= clock_timestamp())
+FROM relay_job WHERE unique_key = ANY(%(keys)s::bytea[])
+"""
+
+
+# Index: relay_job_unique_idx.
+FREE: Final = """
+WITH over AS MATERIALIZED (
+    SELECT id FROM relay_job
+    WHERE unique_key = ANY(%(keys)s::bytea[])
+      AND state IN ('completed', 'failed', 'cancelled')
+      AND (unique_until IS NULL OR unique_until <= clock_timestamp())
+    ORDER BY unique_key
+    FOR NO KEY UPDATE
+)
+UPDATE relay_job AS job SET unique_key = NULL FROM over WHERE job.id = over.id
+"""
+
+
+# jsonb holds 256 MB; a document is far smaller, as it is parsed in memory.
+_DOCUMENT_LIMIT: Final = 16 * 1024 * 1024
+
+
+# A job, its place among those asked for, and its key.
+Keyed = tuple[int, NewJob, UniqueKey]
+
+
+def insert_unique(jobs: Sequence[Keyed], *, using: str) -> dict[int, KeyHolder]:
+    """Insert those of the jobs whose keys are free; see insert_many.
+
+    Never looks first: the index decides. A holder that has ended between a conflict
+    and the look at it has let its key go, and the next turn inserts.
+    """
+    waiting = sorted(jobs, key=lambda keyed: (keyed[2].key, keyed[0]))
+    holders: dict[int, KeyHolder] = {}
+    ready: list[tuple[str, int, int]] = []
+    while waiting:
+        made = _insert_free(waiting, ready, using=using)
+        waiting = [keyed for keyed in waiting if keyed[1].id not in made]
+        if waiting:
+            changed = _change(waiting, ready, using=using)
+            waiting = _settle(waiting, changed, holders, using=using)
+    for wake_up in wakeup.lowest(ready):
+        wakeup.announce(using, *wake_up)
+    return holders
+
+
+def _insert_free(
+    jobs: Sequence[Keyed], ready: list[tuple[str, int, int]], *, using: str
+) -> set[UUID]:
+    """Insert what no key or id stands in the way of; return the ids."""
+    made: set[UUID] = set()
+    for document in _documents(jobs):
+        for job_id, queue, priority, ready_seq in fetch_all(
+            INSERT_UNIQUE, {"jobs": document}, using=using
+        ):
+            made.add(job_id)
+            if ready_seq is not None:
+                ready.append((queue, priority, ready_seq))
+    return made
+
+
+def _change(
+    jobs: Sequence[Keyed], ready: list[tuple[str, int, int]], *, using: str
+) -> dict[bytes, KeyHolder]:
+    """Change the waiting holders whose rules say so, each to the last job asked for."""
+    last = {keyed[2].key: keyed for keyed in jobs if keyed[2].rule.changes_job}
+    changed: dict[bytes, KeyHolder] = {}
+    for document in _documents(list(last.values())):
+        for key, job_id, task, queue, priority, ready_seq in fetch_all(
+            CHANGE, {"jobs": document}, using=using
+        ):
+            changed[bytes(key)] = KeyHolder(job_id, task)
+            if ready_seq is not None:
+                ready.append((queue, priority, ready_seq))
+    return changed
+
+
+def _settle(
+    jobs: Sequence[Keyed],
+    changed: dict[bytes, KeyHolder],
+    holders: dict[int, KeyHolder],
+    *,
+    using: str,
+) -> list[Keyed]:
+    """Note who holds the keys; return the jobs that have to be tried again."""
+    ids: set[UUID] = set()
+    found = {key: (holder, False) for key, holder in changed.items()}
+    values = {
+        "ids": [job.id for _, job, _ in jobs],
+        "keys": [key for key in {keyed[2].key for keyed in jobs} if key not in found],
+    }
+    for job_id, task, key, is_over in fetch_all(LOOK_UP, values, using=using):
+        if key is None:
+            ids.add(job_id)
+        else:
+            found[bytes(key)] = KeyHolder(job_id, task), is_over
+    again: list[Keyed] = []
+    for keyed in jobs:
+        place, job, unique = keyed
+        holder, is_over = found.get(unique.key, (None, True))
+        if job.id in ids:
+            continue  # the repeat of an enqueue whose commit was ambiguous
+        if holder is None or is_over:
+            again.append(keyed)
+        elif unique.rule.on_conflict == "raise":
+            raise DuplicateJob(holder.id, holder.task)
+        else:
+            holders[place] = holder
+    over = [key for key, (_, is_over) in found.items() if is_over]
+    if over:
+        with connections[using].cursor() as cursor:
+            cursor.execute(FREE, {"keys": over})
+    return again
+
+
+def _documents(jobs: Sequence[Keyed]) -> Iterator[str]:
+    """Give the jobs as JSON documents of bounded size, each in the order asked for."""
+    batch: list[tuple[int, str]] = []
+    size = 0
+    for place, job, unique in jobs:
+        text = _document(job, unique)
+        if batch and size + len(text) > _DOCUMENT_LIMIT:
+            yield _joined(batch)
+            batch, size = [], 0
+        batch.append((place, text))
+        size += len(text)
+    if batch:
+        yield _joined(batch)
+
+
+def _joined(batch: list[tuple[int, str]]) -> str:
+    return f"[{','.join(text for _, text in sorted(batch))}]"
+
+
+def _document(job: NewJob, unique: UniqueKey) -> str:
+    rule = unique.rule
+    head = json.dumps(
+        {
+            "id": str(job.id),
+            "task": job.task,
+            "queue": job.queue,
+            "priority": job.priority,
+            "max_retries": job.max_retries,
+            "run_at": _text(job.run_at),
+            "run_in_s": _seconds(job.run_in),
+            "timeout_ms": job.timeout_ms,
+            "deadline": _text(job.deadline),
+            "deadline_in_s": _seconds(job.deadline_in),
+            "tags": list(job.tags) or None,
+            "schedule_id": job.schedule_id and str(job.schedule_id),
+            "occurrence_at": _text(job.occurrence_at),
+            "replay_of": job.replay_of and str(job.replay_of),
+            "key": unique.key.hex(),
+            "mode": rule.mode,
+            "window_s": _seconds(rule.for_),
+            "replaces": rule.on_conflict == "replace",
+            "pushes": rule.due == "push",
+        }
+    )
+    return f'{head[:-1]},"meta":{job.meta or "null"},"args":{job.args}}}'
+
+
+def _seconds(duration: timedelta | None) -> float | None:
+    return None if duration is None else max(duration, _NO_DELAY).total_seconds()
+
+
+def _text(at: datetime | None) -> str | None:
+    return None if at is None else at.astimezone(UTC).isoformat()
