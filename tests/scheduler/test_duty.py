@@ -120,12 +120,14 @@ def test_workers_are_woken_after_the_commit() -> None:
     with duty_connection() as listener:
         listener.execute(f"LISTEN {wakeup.CHANNEL}")
         tick()
-        notification = next(listener.notifies(timeout=60))
+        # What earlier tests enqueued into other queues may be heard as well.
+        texts = (note.payload for note in listener.notifies(timeout=60))
+        heard = next(text for text in texts if text.startswith("mail "))
 
-    heard = wakeup.parse(notification.payload)
-    assert heard is not None
-    assert heard[:2] == ("mail", 0)
-    assert heard[2] == Job.objects.get(schedule_id=schedule.pk).ready_seq
+    wake_up = wakeup.parse(heard)
+    assert wake_up is not None
+    assert wake_up[:2] == ("mail", 0)
+    assert wake_up[2] == Job.objects.get(schedule_id=schedule.pk).ready_seq
 
 
 def test_schedulers_that_race_fire_each_occurrence_once() -> None:

@@ -173,7 +173,7 @@ def test_the_next_one_waits_until_a_running_one_has_stopped() -> None:
     with duty_connection() as listener:
         listener.execute(f"LISTEN {wakeup.CANCEL_CHANNEL}")
         pass_hour(schedule)
-        assert next(listener.notifies(timeout=10))
+        assert next(listener.notifies(timeout=60))
     pass_hour(schedule)
 
     assert states(schedule) == [
