@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
@@ -46,12 +47,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[left_out_key] = Counter()
+    _let_hypothesis_take_its_time()
     if config.getoption("full"):
         os.environ["RELAY_TEST_SCALE"] = "1"
     try:
         scale()
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
+
+
+def _let_hypothesis_take_its_time() -> None:
+    """Judge what examples do and not how long they take, which a machine decides."""
+    with suppress(ModuleNotFoundError):  # the group docs has none
+        from hypothesis import HealthCheck, settings
+
+        settings.register_profile(
+            "relay", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        )
+        settings.load_profile("relay")
 
 
 def pytest_report_header() -> list[str]:

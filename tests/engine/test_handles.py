@@ -152,16 +152,16 @@ def test_a_waiting_caller_gets_the_result_once_it_is_there() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        assert handle.result(timeout=30) == 3
+        assert handle.result(timeout=60) == 3
     finally:
-        thread.join(30)
+        thread.join(60)
 
 
 def test_async_code_waits_without_blocking_its_loop() -> None:
     handle = add.enqueue(1, 2)
 
     async def both() -> int:
-        waiting = asyncio.create_task(handle.aresult(timeout=30))
+        waiting = asyncio.create_task(handle.aresult(timeout=60))
         await asyncio.to_thread(work)
         return await waiting
 

@@ -85,7 +85,7 @@ class Engine(WorkerRules):
         self.open = None
         if self.blocked is not None:
             blocked, self.blocked = self.blocked, None
-            self.model.apply(blocked.judge(blocked.answer.result(timeout=10)))
+            self.model.apply(blocked.judge(blocked.answer.result(timeout=60)))
 
     @precondition(lambda self: self.open is None)
     @rule(

@@ -181,14 +181,14 @@ def test_a_warned_handler_goes_on_and_is_stopped_later(
             spin(warned)
 
     answer = thread.submit(interruptible.call, handler, [], {})
-    assert begun.wait(timeout=10)
+    assert begun.wait(timeout=60)
     interruptible.warn()
-    assert warned.wait(timeout=10)
+    assert warned.wait(timeout=60)
     interruptible.warn()
     interruptible.time_out()
 
     with pytest.raises(JobTimeout):
-        answer.result(timeout=10)
+        answer.result(timeout=60)
     assert interruptible.is_timed_out
 
 
@@ -208,14 +208,14 @@ def test_a_handler_that_was_stopped_is_neither_warned_nor_stopped_again(
         return "cleaned up"
 
     answer = thread.submit(interruptible.call, handler, [], {})
-    assert begun.wait(timeout=10)
+    assert begun.wait(timeout=60)
     interruptible.time_out()
-    assert cleaning.wait(timeout=10)
+    assert cleaning.wait(timeout=60)
     interruptible.warn()
     interruptible.interrupt()
     may_end.set()
 
-    assert answer.result(timeout=10) == "cleaned up"
+    assert answer.result(timeout=60) == "cleaned up"
 
 
 @pytest.mark.parametrize(

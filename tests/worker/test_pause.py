@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from relay.engine import pause
-from tests.worker.harness import Database, Workers, until
+from tests.worker.harness import SHORT_LEASE, Database, Workers, until
 
 pytestmark = pytest.mark.slow
 
@@ -16,7 +17,8 @@ def test_failure_045_a_paused_queue_starts_nothing_until_it_is_resumed(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     queues = ("-q", "default,mail")
-    first = workers.start("-c", "2", *queues, QUEUES=["mail"])
+    relay: dict[str, Any] = {"QUEUES": ["mail"], "LEASE": SHORT_LEASE}
+    first = workers.start("-c", "2", *queues, **relay)
     going_on = database.enqueue_one("gate", str(tmp_path / "open"), queue="mail")
     database.wait_for_start(going_on)
     pause.pause("mail", actor="ada", using="default", known=["mail"])
@@ -28,13 +30,13 @@ def test_failure_045_a_paused_queue_starts_nothing_until_it_is_resumed(
     ]
     # Its worker goes: what ran comes back by the lease; the others start anew.
     first.end()
-    second = workers.start("-c", "2", *queues, QUEUES=["mail"])
+    second = workers.start("-c", "2", *queues, **relay)
     until(lambda: [database.job(one)["state"] for one in jobs] == ["queued"] * 7)
     until(lambda: database.job(going_on)["state"] == "queued")
     # Each pass of the loop and its poll goes by the queue: others are served.
     for _ in range(5):
         database.wait_for(database.enqueue_one("quick", wake=False))
-    workers.start("-c", "2", *queues, QUEUES=["mail"])
+    workers.start("-c", "2", *queues, **relay)
     assert second.stop() == 0
     for _ in range(5):
         database.wait_for(database.enqueue_one("quick", wake=False))

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from relay.engine import control
-from tests.worker.harness import Database, Workers, until
+from tests.worker.harness import SHORT_LEASE, Database, Workers, until
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +73,7 @@ def test_a_timeout_is_retried_by_the_ordinary_rules(
     workers.start("-c", "1", LEASE=30)
     job = database.enqueue_one("spin", 60, timeout_ms=SHORT, max_retries=2)
 
-    database.wait_for(job, "failed", seconds=30)
+    database.wait_for(job, "failed")
 
     row = database.job(job)
     assert (row["failures"], row["crashes"], row["attempt"]) == (3, 0, 3)
@@ -89,10 +89,9 @@ def test_a_handler_is_warned_by_its_soft_timeout_and_may_end_well(
     database: Database, workers: Workers, task: str
 ) -> None:
     workers.start("-c", "3", LEASE=30)
-    options = {"max_retries": 0, "timeout_ms": 2_000}
-    returns = database.enqueue_one(task, "return", **options)
+    returns = database.enqueue_one(task, "return", max_retries=0, timeout_ms=LONG)
     raises = database.enqueue_one(task, "raise", max_retries=0)
-    goes_on = database.enqueue_one(task, "go on", **options)
+    goes_on = database.enqueue_one(task, "go on", max_retries=0, timeout_ms=5_000)
 
     database.wait_for(returns)
     database.wait_for(raises, "failed")
@@ -119,7 +118,7 @@ def test_failure_019_jobs_that_wait_in_c_are_timed_out_and_the_slots_come_back(
     ]
 
     for job in jobs:
-        database.wait_for(job, "failed", seconds=60)
+        database.wait_for(job, "failed")
 
     for job in jobs:
         assert_timed_out(database, job)
@@ -127,7 +126,7 @@ def test_failure_019_jobs_that_wait_in_c_are_timed_out_and_the_slots_come_back(
     assert worker.child_pids() != first
     gates = database.enqueue("nap", 0.3, count=20)
     for job in gates:
-        database.wait_for(job, seconds=60)
+        database.wait_for(job)
     beginnings = sorted(
         (effect.at, step)
         for job in gates
@@ -149,14 +148,14 @@ def test_a_child_lost_to_a_stuck_job_lets_the_others_end_first(
     other = database.enqueue_one("gate", str(tmp_path / "open"))
     database.wait_for_start(other)
     stuck = database.enqueue_one("nap", 120, timeout_ms=SHORT, max_retries=0)
-    until(lambda: "does not stop" in worker.text(), seconds=30)
+    until(lambda: "does not stop" in worker.text())
     late = database.enqueue_one("quick")
 
     assert database.job(stuck)["state"] == "running"
     (tmp_path / "open").touch()
     database.wait_for(other)
-    database.wait_for(stuck, "failed", seconds=30)
-    database.wait_for(late, seconds=30)
+    database.wait_for(stuck, "failed")
+    database.wait_for(late)
 
     assert_timed_out(database, stuck)
     assert database.job(other)["attempt"] == 1
@@ -171,8 +170,8 @@ def test_the_others_of_a_lost_child_are_released_uncharged_after_their_grace(
     database.wait_for_start(other)
     stuck = database.enqueue_one("nap", 120, timeout_ms=SHORT, max_retries=0)
 
-    database.wait_for(stuck, "failed", seconds=30)
-    database.wait_for_start(other, count=2, seconds=30)
+    database.wait_for(stuck, "failed")
+    database.wait_for_start(other, count=2)
     (tmp_path / "open").touch()
     database.wait_for(other)
 
@@ -189,7 +188,7 @@ def test_b5_a_job_that_holds_the_interpreter_is_killed_for_its_timeout_and_retri
     workers.start("-c", "2", LEASE=30, TIMEOUT_GRACE=0.2)
     job = database.enqueue_one("hold_interpreter", 600, timeout_ms=SHORT, max_retries=1)
 
-    database.wait_for(job, "failed", seconds=60)
+    database.wait_for(job, "failed")
 
     row = database.job(job)
     assert (row["failures"], row["crashes"], row["attempt"]) == (2, 0, 2)
@@ -210,14 +209,14 @@ def test_j17_a_cancelled_job_that_does_not_stop_costs_its_child(
     database.wait_for_start(job)
 
     assert control.cancel(job, actor="ada", using="default") is False
-    database.wait_for(job, "cancelled", seconds=30)
+    database.wait_for(job, "cancelled")
 
     row = database.job(job)
     assert (row["failures"], row["crashes"], row["attempt"]) == (0, 0, 1)
     assert row["expires_at"] is not None
     assert len(database.effects_of(job, "start")) == 1
     following = database.enqueue_one("quick")
-    database.wait_for(following, seconds=30)
+    database.wait_for(following)
     assert database.effects_of(following, "start")[0].pid != child
 
 
@@ -225,10 +224,10 @@ def test_failure_037_a_timeout_longer_than_the_lease_runs_nothing_twice(
     database: Database, workers: Workers
 ) -> None:
     for _ in range(2):
-        workers.start("-c", "2", LEASE=1)
-    job = database.enqueue_one("nap", 4, timeout_ms=LONG)
+        workers.start("-c", "2", LEASE=SHORT_LEASE)
+    job = database.enqueue_one("nap", 2 * SHORT_LEASE, timeout_ms=LONG)
 
-    database.wait_for(job, seconds=30)
+    database.wait_for(job)
 
     assert len(database.effects_of(job, "start")) == 1
     assert database.job(job)["attempt"] == 1
@@ -252,7 +251,7 @@ def test_what_waits_past_its_deadline_fails_and_what_is_claimed_does_not_start(
     )
 
     for job in (*waiting, scheduled):
-        database.wait_for(job, "failed", seconds=30)
+        database.wait_for(job, "failed")
     (tmp_path / "open").touch()
     database.wait_for(running)
 

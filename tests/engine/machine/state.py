@@ -56,7 +56,7 @@ class State(RuleBasedStateMachine):
         if self.open is not None:
             self.open.side.end(self.open.role, commits=False)
         if self.blocked is not None:
-            self.blocked.answer.result(timeout=10)
+            self.blocked.answer.result(timeout=60)
 
     # --- the frame -------------------------------------------------------------------
 
@@ -86,11 +86,11 @@ class State(RuleBasedStateMachine):
         if leave_open is not None:
             chosen.begin(role)
             self.open = Open(chosen, role, leave_open, Change())
-            change = judge(chosen.run(role, act).result(timeout=10))
+            change = judge(chosen.run(role, act).result(timeout=60))
             self.open.change = change
             self.model.lock(change)
         else:
-            self.model.apply(judge(chosen.run(role, act).result(timeout=10)))
+            self.model.apply(judge(chosen.run(role, act).result(timeout=60)))
 
     def _waits(self, own: int, answer: Future[Any]) -> bool:
         """Tell whether a call waits for the open transaction; it has ended if not."""
