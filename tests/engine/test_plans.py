@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from relay.engine import claim, finish, lease, promote, prune, rules
+from relay.engine import claim, finish, lease, promote, prune, report, rules
 from relay.engine.connection import EngineConnection, connect
 from relay.ids import uuid7
 from tests.engine.rows import other_session
@@ -427,6 +427,26 @@ def test_release_of_unknown_rows_stays_on_the_primary_key(
     }
 
     found = explain(hot, lease.RELEASE_HELD, values)
+
+    assert found.indexes == {"relay_job_pkey"}
+    assert found.buffers < BUFFERS_PER_ROW * BATCH
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [(report.PROGRESS, "news"), (report.OUTPUT, "outputs")],
+    ids=["progress", "output"],
+)
+def test_what_attempts_tell_is_written_by_the_primary_key(
+    hot: EngineConnection, queued: Rows, statement: str, name: str
+) -> None:
+    told = [
+        {"id": str(job_id), "attempt": attempt, "progress": {}, "text": "a line"}
+        for job_id, attempt in queued.held
+    ]
+    values = {name: json.dumps(told), "worker_id": queued.worker_id}
+
+    found = explain(hot, statement, values)
 
     assert found.indexes == {"relay_job_pkey"}
     assert found.buffers < BUFFERS_PER_ROW * BATCH
