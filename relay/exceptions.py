@@ -18,6 +18,7 @@ __all__ = [
     "JobNotFound",
     "JobTimeout",
     "LeaseLost",
+    "MemoryLimit",
     "MissingKey",
     "RelayError",
     "ResultExpired",
@@ -200,6 +201,20 @@ class LeaseLost(RelayError):
         )
         self.job_id = job_id
         self.attempt = attempt
+
+
+class MemoryLimit(RelayError, MemoryError):
+    """A handler wanted more memory than its task's memory_limit; charged as a failure.
+
+    Attributes:
+        limit_bytes: the limit.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(
+            f"the handler wanted more than its memory_limit of {limit_bytes:,} bytes"
+        )
+        self.limit_bytes = limit_bytes
 
 
 class ScheduleError(RelayError, ValueError):

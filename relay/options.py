@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT",
+    "MAX_JOBS",
     "Default",
     "EnqueueOptions",
     "TaskOptions",
@@ -44,6 +45,10 @@ LATEST: Final = datetime(9999, 12, 29, tzinfo=UTC)
 # timeout_ms is a 32-bit integer: 24.8 days.
 SHORTEST_TIMEOUT: Final = timedelta(milliseconds=1)
 LONGEST_TIMEOUT: Final = timedelta(days=24)
+# Of isolated tasks. Source: docs/explanation/isolation.md, "Constants".
+MAX_JOBS: Final = 100
+_LEAST_MEMORY_BYTES: Final = 1024 * 1024
+_MOST_MEMORY_BYTES: Final = 1 << 46
 _TASK_NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
 
 
@@ -83,6 +88,12 @@ class TaskOptions(TypedDict, total=False):
         capture_stdout: whether what it prints is kept with its log.
         statement_timeout: how long one database statement of the handler may take; no
             longer than timeout, which it is unless given.
+        isolation: "process" runs each of its jobs in a process apart, which it alone
+            can crash, and which can be killed; None runs them in the worker's slots.
+        memory_limit: bytes that a handler may take there, from 1 MiB; one that wants
+            more fails with MemoryLimit. On Linux only. None for no limit.
+        max_jobs: how many jobs such a process runs before another takes its place;
+            100 unless given.
     """
 
     name: str
@@ -104,6 +115,9 @@ class TaskOptions(TypedDict, total=False):
     capture_logs: bool | Literal["failed"]
     capture_stdout: bool
     statement_timeout: timedelta | None
+    isolation: Literal["process"] | None
+    memory_limit: int | None
+    max_jobs: int
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -293,6 +307,34 @@ def check_task_options(options: Mapping[str, Any]) -> None:
     transactional = options.get("transactional", False)
     if not isinstance(transactional, bool):
         raise ArgumentError(f"transactional={transactional!r}: give True or False")
+    _check_isolation(options)
+
+
+def _check_isolation(options: Mapping[str, Any]) -> None:
+    isolation = options.get("isolation")
+    if isolation not in (None, "process"):
+        raise ArgumentError(
+            f'isolation={isolation!r}: give "process", or None for the worker\'s slots'
+        )
+    if isolation is None:
+        for name in ("memory_limit", "max_jobs"):
+            if options.get(name) is not None:
+                raise ArgumentError(
+                    f"{name}={options[name]!r} without isolation: only a process apart "
+                    'can have one; add isolation="process"'
+                )
+    limit = options.get("memory_limit")
+    if limit is not None and (
+        isinstance(limit, bool)
+        or not isinstance(limit, int)
+        or not _LEAST_MEMORY_BYTES <= limit <= _MOST_MEMORY_BYTES
+    ):
+        raise ArgumentError(
+            f"memory_limit={limit!r}: give bytes, at least 1 MiB, such as "
+            "256 * 1024 * 1024, or None for no limit"
+        )
+    if "max_jobs" in options:
+        _check_number("max_jobs", options["max_jobs"], range(1, MOST + 1))
 
 
 def check_enqueue_options(options: Mapping[str, Any]) -> None:

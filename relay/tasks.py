@@ -42,6 +42,7 @@ from relay.handles import JobHandle
 from relay.ids import uuid7
 from relay.options import (
     DEFAULT,
+    MAX_JOBS,
     Default,
     EnqueueOptions,
     TaskOptions,
@@ -105,6 +106,9 @@ class Task(Generic[P, R]):
         transactional: whether the handler and the job's finish commit together.
         capture_logs: whether its attempts' logs are kept; None takes the settings'.
         capture_stdout: whether what they print is kept as well.
+        isolation: "process" where its jobs run in processes apart, or None.
+        memory_limit: bytes a handler may take there; None for no limit.
+        max_jobs: how many jobs one such process runs.
     """
 
     def __init__(
@@ -141,6 +145,9 @@ class Task(Generic[P, R]):
         self.soft_timeout: timedelta | None = options.get("soft_timeout")
         self.statement_timeout: timedelta | None = options.get("statement_timeout")
         self.has_limits: bool = bool(self.soft_timeout or self.statement_timeout)
+        self.isolation: Literal["process"] | None = options.get("isolation")
+        self.memory_limit: int | None = options.get("memory_limit")
+        self.max_jobs: int = options.get("max_jobs", MAX_JOBS)
         self.signature = signature(function)
         if self.unique is not None:
             self.unique.check(self.name, self.signature)

@@ -231,7 +231,7 @@ WITH done AS MATERIALIZED (
     + "SELECT id FROM moved"
 )
 
-Verb = Literal["retry", "fail", "cancel", "hand_back", "snooze", "release"]
+Verb = Literal["retry", "fail", "cancel", "hand_back", "snooze", "release", "crash"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ class Settled:
     """An attempt that ended any other way.
 
     Attributes:
-        verb: what becomes of the job; see SETTLE.
+        verb: what becomes of the job; see SETTLE, and crash.py for "crash".
         delay_seconds: for retry and hand_back, until it is due again.
         until: for retry, the longest time from the job's creation to its start, or the
             instant after which it does not start.

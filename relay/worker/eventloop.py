@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from relay.worker.sessions import clean_connections
 
-__all__ = ["end_event_loop", "start_event_loop"]
+__all__ = ["end_event_loop", "new_event_loop", "start_event_loop"]
 
 logger = logging.getLogger("relay.worker")
 
@@ -22,14 +22,20 @@ T = TypeVar("T")
 _ending: Final[weakref.WeakSet[asyncio.AbstractEventLoop]] = weakref.WeakSet()
 
 
-def start_event_loop() -> asyncio.AbstractEventLoop:
-    """Start an event loop in a thread of its own, and return it.
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Make an event loop for coroutine handlers.
 
     What jobs hand to its default executor, as asyncio.to_thread does, runs with
     database connections that are cleaned before and after, as a job's own are.
     """
     loop = asyncio.new_event_loop()
     loop.set_default_executor(_CleaningExecutor(thread_name_prefix="relay-to-thread"))
+    return loop
+
+
+def start_event_loop() -> asyncio.AbstractEventLoop:
+    """Start an event loop in a thread of its own, and return it."""
+    loop = new_event_loop()
     threading.Thread(
         target=_run_for_ever, args=(loop,), name="relay-event-loop", daemon=True
     ).start()

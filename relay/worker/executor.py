@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 import traceback
 from collections.abc import Awaitable, Callable
@@ -35,7 +36,7 @@ from relay.sensitive import (
     mask_text,
 )
 from relay.tasks import Task, get_task
-from relay.worker import interruption, transactional
+from relay.worker import transactional
 from relay.worker.interruption import Interruptible
 from relay.worker.reports import Reports
 from relay.worker.sessions import clean_connections
@@ -51,8 +52,8 @@ logger = logging.getLogger("relay.worker")
 _UNKNOWN_TASK: Final = Backoff(base=timedelta(seconds=5), cap=timedelta(minutes=5))
 _OUTAGE: Final = Backoff(base=timedelta(seconds=2), cap=timedelta(minutes=1))
 
-# Frames of these are not shown at the top of a handler's traceback.
-_OWN_FILES: Final = (__file__, interruption.__file__, transactional.__file__)
+# Frames of files there are not shown at the top of a handler's traceback.
+_OWN_FOLDER: Final = os.path.dirname(__file__) + os.sep
 # Verbs of attempts whose log is kept where capture_logs is "failed".
 _FAILED: Final = ("retry", "fail", "cancel")
 _MESSAGE_LIMIT: Final = 2_000
@@ -391,6 +392,7 @@ _ENDINGS: Final = {
     "hand_back": (logging.WARNING, "job handed back", "job.handed_back"),
     "release": (logging.INFO, "job released", "job.released"),
     "snooze": (logging.INFO, "job put off", "job.snoozed"),
+    "crash": (logging.WARNING, "job's process died", "job.crashed"),
 }
 
 
@@ -435,12 +437,16 @@ def _message(error: BaseException) -> str:
 def _formatted(error: BaseException) -> str:
     """Return the traceback from the handler's own frames down, without locals."""
     frames: TracebackType | None = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename in _OWN_FILES:
+    while frames is not None and _is_own(frames):
         frames = frames.tb_next
     try:
         return "".join(traceback.format_exception(type(error), error, frames))
     except Exception:
         return f"{type(error).__name__}: {_message(error)}"
+
+
+def _is_own(frames: TracebackType) -> bool:
+    return frames.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER)
 
 
 async def _await_handler(task: Task[..., Any], job: ClaimedJob) -> Any:

@@ -11,18 +11,24 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["end_of", "fork"]
+__all__ = ["die_with", "end_of", "fork"]
 
 logger = logging.getLogger("relay.worker")
 
 _PR_SET_PDEATHSIG: Final = 1
 
 
-def fork(run: Callable[[], int]) -> int:
+def fork(
+    run: Callable[[], int], *, death_signal: signal.Signals = signal.SIGKILL
+) -> int:
     """Fork a process that runs this and ends with the code it returns.
 
     It dies with its parent, has no Python exit handlers of the parent's, and starts
     with the signals' default handlers: none can reach the parent's by mistake.
+
+    Args:
+        death_signal: what the kernel sends it (Linux) when the thread that calls
+            this, or all of its process, has ended.
     """
     _flush_output()
     parent = os.getpid()
@@ -31,24 +37,24 @@ def fork(run: Callable[[], int]) -> int:
     try:
         pid = os.fork()
         if pid == 0:
-            _begin(parent, run)
+            _begin(parent, run, death_signal)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     return pid
 
 
-def end_of(code: int) -> str:
+def end_of(code: int, what: str = "the worker process") -> str:
     """Return in words how a process ended, from its exit code."""
     if code < 0:
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
-        return f"the worker process died of {name}"
-    return f"the worker process ended with code {code}"
+        return f"{what} died of {name}"
+    return f"{what} ended with code {code}"
 
 
-def _begin(parent: int, run: Callable[[], int]) -> None:
+def _begin(parent: int, run: Callable[[], int], death_signal: signal.Signals) -> None:
     code = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -56,7 +62,7 @@ def _begin(parent: int, run: Callable[[], int]) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         # Ctrl-C in a terminal reaches the whole group: the parent alone decides.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _die_with(parent)
+        die_with(parent, death_signal)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
         code = run()
     except BaseException:  # an edge: the process ends here, whatever happened
@@ -75,10 +81,10 @@ def _flush_output() -> None:
             stream.flush()
 
 
-def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies (Linux)."""
+def die_with(parent: int, death_signal: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when its parent dies (Linux)."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(_PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)  # it died in between

@@ -13,6 +13,7 @@ import psycopg
 from relay.conf import get_settings
 from relay.engine.claim import ClaimedJob
 from relay.engine.connection import EngineConnection
+from relay.engine.crash import send_crashed
 from relay.engine.finish import (
     Completed,
     Outcome,
@@ -78,13 +79,21 @@ class Hands:
         """Send the ends of a batch; finish.read_finished() takes the answers."""
         completed: list[Completed] = []
         settled: list[Settled] = []
+        crashed: list[Settled] = []
         for end in batch:
             outcome = self._current(end)
             if isinstance(outcome, Completed):
                 completed.append(outcome)
             elif isinstance(outcome, Settled):
-                settled.append(outcome)
+                (crashed if outcome.verb == "crash" else settled).append(outcome)
         sent = send_completed(connection, completed, worker_id=self._worker_id)
+        sent += send_crashed(
+            connection,
+            crashed,
+            worker_id=self._worker_id,
+            crash_limit=self._settings.crash_limit,
+            backoff=self._settings.backoff,
+        )
         return sent + send_settled(
             connection,
             settled,

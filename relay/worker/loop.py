@@ -25,10 +25,12 @@ from relay.engine.finish import (
     read_finished,
 )
 from relay.engine.wakeup import parse
+from relay.worker.apart import Nursery
 from relay.worker.bell import Bell
 from relay.worker.cancels import read_cancels
 from relay.worker.executor import Executor
 from relay.worker.hands import Hands
+from relay.worker.isolation import IsolatingExecutor
 from relay.worker.memory import resident_bytes
 from relay.worker.pace import UNKNOWN_SECONDS, Pace
 from relay.worker.pool import Ended, Pool
@@ -91,6 +93,7 @@ class Loop:
         table: its slot table; it claims only once the keeper has registered it.
         control: datagrams from the keeper, wake-ups one a line.
         parent: a pipe that ends when the parent dies; None where no parent can.
+        nursery: runs the isolated tasks, if there are any.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class Loop:
         table: SlotTable,
         control: socket.socket,
         parent: int | None,
+        nursery: Nursery | None = None,
     ) -> None:
         self._worker_id = worker_id
         self._options = options
@@ -114,7 +118,12 @@ class Loop:
         self._order = QueueOrder(options.queues, strict=options.is_strict)
         self._marks = Marks()
         self._reports = Reports(self._bell.ring)
-        executor = Executor(worker_id, self._reports, watch=Watch())
+        self._nursery = nursery
+        executor = (
+            Executor(worker_id, self._reports, watch=Watch())
+            if nursery is None
+            else IsolatingExecutor(worker_id, self._reports, nursery, watch=Watch())
+        )
         self._pool = Pool(options.concurrency, executor, table, on_end=self._bell.ring)
         self._hands = Hands(worker_id, table)
         self._alone: deque[ClaimedJob] = deque()
@@ -195,6 +204,8 @@ class Loop:
         self._control.setblocking(False)
         while not self._is_done():
             self._step()
+        if self._nursery is not None:
+            self._nursery.close()
 
     def _is_done(self) -> bool:
         return self._is_draining and not self._hands.held
@@ -351,7 +362,7 @@ class Loop:
             self._hands.held[job.id] = job
             if is_held:
                 continue  # handed out again after the database went back: it runs on
-            if not job.crashes:
+            if not job.crashes or self._runs_apart(job):
                 together.append(job)
             elif self._pool.oldest_seconds() > ALONE_SECONDS:
                 self._put_off(job)  # it would only wait, and the others with it
@@ -361,6 +372,10 @@ class Loop:
                 self._alone.append(job)
         if together:
             self._pool.submit(together, seconds_each=self._pace.expected_seconds)
+
+    def _runs_apart(self, job: ClaimedJob) -> bool:
+        """Tell whether the job is alone in its process anyway."""
+        return self._nursery is not None and self._nursery.takes(job)
 
     def _run_alone(self, now: float) -> None:
         """Run jobs with a crash on record while this child runs nothing else."""
@@ -411,6 +426,8 @@ class Loop:
     def _is_worn(self) -> bool:
         options = self._options
         if options.max_jobs is not None and self._hands.settled >= options.max_jobs:
+            return True
+        if self._nursery is not None and self._nursery.is_broken:
             return True
         return (
             options.max_memory_bytes is not None

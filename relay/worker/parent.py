@@ -23,12 +23,14 @@ from django.db import connections
 from relay.conf import get_settings
 from relay.ids import uuid7
 from relay.worker.bell import Bell
+from relay.worker.brood import Brood
 from relay.worker.child import ChildLoop
 from relay.worker.fence import fence_margin
 from relay.worker.fork import end_of, fork
 from relay.worker.keeper import GAVE_UP, Keeper, KeeperOptions
 from relay.worker.loop import CAPACITY, LoopOptions
 from relay.worker.messages import Channel, datagrams
+from relay.worker.sessions import keep_connections
 from relay.worker.shared import SharedState
 from relay.worker.stuck import KILLED_FOR, Stuck, in_hand
 
@@ -59,6 +61,8 @@ class _Process:
     worker_id: UUID | None = None
     # Why relay killed it: then its jobs are not charged.
     killed_for: str | None = None
+    # The isolated processes of a child, if it may have any.
+    brood: Brood | None = None
 
 
 @dataclass(slots=True)
@@ -228,6 +232,8 @@ class Parent:
 
     def _note_child_end(self, index: int, process: _Process, code: int) -> None:
         """Tell the keeper whose jobs to settle, before the table is used again."""
+        if process.brood is not None:
+            process.brood.wait_until_gone()
         reason = process.killed_for or end_of(code)
         table = self._shared.tables[index]
         message: dict[str, Any] = {
@@ -375,19 +381,26 @@ class Parent:
     def _start_child(self, index: int, place: _Place) -> None:
         worker_id = uuid7()
         self._shared.tables[index].reset(worker_id)
-        pid = fork(lambda: self._run_child(index, worker_id))
-        place.process = _Process(pid, time.monotonic(), worker_id)
+        brood = Brood.expect()
+        try:
+            pid = fork(lambda: self._run_child(index, worker_id, brood))
+        finally:
+            if brood is not None:
+                brood.watch()
+        place.process = _Process(pid, time.monotonic(), worker_id, brood=brood)
         self._introduce(index, place.process)
 
-    def _run_child(self, index: int, worker_id: UUID) -> int:
+    def _run_child(self, index: int, worker_id: UUID, brood: Brood | None) -> int:
         os.close(self._alive_writer)
-        _keep_connections()
+        keep_connections()
+        nursery = brood.start_nursery(self._options.concurrency) if brood else None
         loop = ChildLoop(
             worker_id,
             self._options,
             self._shared.tables[index],
             self._pairs[index][1],
             self._alive_reader,
+            nursery,
         )
         loop.run()
         return 0
@@ -438,16 +451,3 @@ class Parent:
                 os.kill(place.process.pid, signal.SIGKILL)
                 os.waitpid(place.process.pid, 0)
                 place.process = None
-
-
-def _keep_connections() -> None:
-    """Keep each slot's connections over many jobs, checked before they are used.
-
-    A project's CONN_MAX_AGE of 0 is made for requests: a job would reconnect each
-    time. Connections from a pool of Django's are left to the pool.
-    """
-    for alias in connections:
-        options = connections.settings[alias]
-        options["CONN_HEALTH_CHECKS"] = True
-        if options["CONN_MAX_AGE"] == 0 and not options["OPTIONS"].get("pool"):
-            options["CONN_MAX_AGE"] = None

@@ -1,4 +1,4 @@
-"""What a job leaves on the project's connections, taken away before the next one."""
+"""The connections of handlers: kept over many jobs, and cleaned between two of them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,22 @@ from psycopg.pq import TransactionStatus
 
 from relay.worker import statements
 
-__all__ = ["clean_connections"]
+__all__ = ["clean_connections", "keep_connections"]
 
 logger = logging.getLogger("relay.worker")
+
+
+def keep_connections() -> None:
+    """Keep each slot's connections over many jobs, checked before they are used.
+
+    A project's CONN_MAX_AGE of 0 is made for requests: a job would reconnect each
+    time. Connections from a pool of Django's are left to the pool.
+    """
+    for alias in connections:
+        options = connections.settings[alias]
+        options["CONN_HEALTH_CHECKS"] = True
+        if options["CONN_MAX_AGE"] == 0 and not options["OPTIONS"].get("pool"):
+            options["CONN_MAX_AGE"] = None
 
 
 def clean_connections() -> None:

@@ -29,13 +29,13 @@ def _read(pid: int) -> Process | None:
     return Process(pid=pid, state=rest[0], parent=int(rest[1]), started=int(rest[19]))
 
 
-def scan() -> dict[int, Process]:
-    """Return every live process by pid, the zombies left out."""
+def scan(*, zombies: bool = False) -> dict[int, Process]:
+    """Return every live process by pid, the zombies left out unless asked for."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             process = _read(int(name))
-            if process is not None and process.state not in "ZX":
+            if process is not None and (zombies or process.state not in "ZX"):
                 found[process.pid] = process
     return found
 

@@ -65,7 +65,7 @@ class Database:
             self.session,
             count,
             args=json.dumps({"args": args, "kwargs": {}}),
-            task=f"tests.worker.tasks.{task}",
+            task=task if "." in task else f"tests.worker.tasks.{task}",
             **{"max_retries": 25, **columns},
         )
         if wake:
@@ -180,7 +180,11 @@ class Worker:
     def keeper_pid(self) -> int:
         def found() -> list[int]:
             children = set(self.child_pids())
-            return [each.pid for each in self.tree() if each.pid not in children]
+            return [
+                each.pid
+                for each in proc.children_of(self.pid, proc.scan())
+                if each.pid not in children
+            ]
 
         until(lambda: len(found()) == 1, what="one keeper")
         return found()[0]

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import psycopg
 
+from relay.worker.apart import Nursery, is_isolation_needed
 from relay.worker.loop import Loop, LoopOptions
 from relay.worker.shared import SlotTable
 
@@ -30,7 +31,8 @@ class EmbeddedLoop(Loop):
         control: socket.socket,
         waker: socket.socket,
     ) -> None:
-        super().__init__(worker_id, options, table, control, None)
+        nursery = Nursery.spawn(options.concurrency) if is_isolation_needed() else None
+        super().__init__(worker_id, options, table, control, None, nursery)
         self.worker_id = worker_id
         self._waker = waker
 
@@ -62,6 +64,8 @@ class EmbeddedLoop(Loop):
     def disown(self) -> None:
         """Close, in a process forked from this one, what only the other may use."""
         self._bell.close()
+        if self._nursery is not None:
+            self._nursery.disown()
         if self._connection is not None:
             with suppress(psycopg.Error, OSError):
                 # Not close(): that would end the session that the other one uses.

@@ -1,0 +1,156 @@
+"""What a child and its isolated processes tell each other: plain data, no pickle.
+
+A frame is its length and one JSON document. A process whose memory a handler has
+corrupted can send nonsense, but nothing that would run here.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any, Final, get_args
+from uuid import UUID
+
+from relay.engine.claim import ClaimedJob
+from relay.engine.finish import Outcome
+
+__all__ = [
+    "Answer",
+    "Attempt",
+    "Frames",
+    "pack_answer",
+    "pack_attempt",
+    "unpack_answer",
+    "unpack_attempt",
+]
+
+_HEAD: Final = struct.Struct("=Q")
+_CHUNK_BYTES: Final = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What an isolated process is to do.
+
+    Attributes:
+        memory_limit: bytes the handler may take, or None.
+    """
+
+    job: ClaimedJob
+    worker_id: UUID
+    memory_limit: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What became of it.
+
+    Attributes:
+        is_worn: whether the process is to be replaced before the next attempt.
+    """
+
+    outcome: Outcome
+    is_worn: bool
+
+
+def pack_attempt(attempt: Attempt) -> bytes:
+    """Return the frame of an attempt."""
+    return _pack(
+        [
+            [_plain(value) for value in attempt.job],
+            str(attempt.worker_id),
+            attempt.memory_limit,
+        ]
+    )
+
+
+def unpack_attempt(document: bytes) -> Attempt:
+    """Return the attempt that a frame holds."""
+    values, worker_id, memory_limit = json.loads(document)
+    return Attempt(
+        job=ClaimedJob._make(map(_value, values)),
+        worker_id=UUID(worker_id),
+        memory_limit=memory_limit,
+    )
+
+
+def pack_answer(answer: Answer) -> bytes:
+    """Return the frame of an answer."""
+    outcome = answer.outcome
+    values = {
+        field.name: _plain(getattr(outcome, field.name)) for field in fields(outcome)
+    }
+    return _pack([type(outcome).__name__, values, answer.is_worn])
+
+
+def unpack_answer(document: bytes) -> Answer:
+    """Return the answer that a frame holds."""
+    name, values, is_worn = json.loads(document)
+    kind = {kind.__name__: kind for kind in get_args(Outcome)}[name]
+    outcome: Outcome = kind(**{name: _value(pair) for name, pair in values.items()})
+    return Answer(outcome=outcome, is_worn=is_worn)
+
+
+def _plain(value: Any) -> list[Any]:
+    """Return a field's value and of which type it is, where JSON has it not."""
+    if isinstance(value, UUID):
+        return [str(value), "uuid"]
+    if isinstance(value, datetime):
+        return [value.isoformat(), "datetime"]
+    if isinstance(value, timedelta):
+        return [value // timedelta(microseconds=1), "timedelta"]
+    return [value]
+
+
+def _value(pair: list[Any]) -> Any:
+    return pair[0] if len(pair) == 1 else _TYPES[pair[1]](pair[0])
+
+
+_TYPES: Final[dict[str, Callable[[Any], Any]]] = {
+    "uuid": UUID,
+    "datetime": datetime.fromisoformat,
+    "timedelta": lambda value: timedelta(microseconds=value),
+}
+
+
+def _pack(document: Any) -> bytes:
+    text = json.dumps(document, separators=(",", ":")).encode()
+    return _HEAD.pack(len(text)) + text
+
+
+class Frames:
+    """Reads frames from a stream, however they are cut."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._bytes = bytearray()
+
+    def read(self) -> bytes:
+        """Take in what has arrived until a frame is whole, and return it.
+
+        On a blocking socket it waits for one.
+
+        Raises:
+            BlockingIOError: the socket does not block, and there is no more yet.
+            EOFError: the other end is gone.
+        """
+        while (frame := self._take()) is None:
+            chunk = self._end.recv(_CHUNK_BYTES)
+            if not chunk:
+                raise EOFError
+            self._bytes += chunk
+        return frame
+
+    def _take(self) -> bytes | None:
+        if len(self._bytes) < _HEAD.size:
+            return None
+        end = _HEAD.size + _HEAD.unpack_from(self._bytes)[0]
+        if len(self._bytes) < end:
+            return None
+        frame = bytes(self._bytes[_HEAD.size : end])
+        del self._bytes[:end]
+        return frame
