@@ -6,6 +6,7 @@ Each refusal names the value, the reason and the remedy.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
@@ -29,6 +30,7 @@ __all__ = [
     "Default",
     "EnqueueOptions",
     "TaskOptions",
+    "can_limit_memory",
     "check_enqueue_options",
     "check_task_name",
     "check_task_options",
@@ -308,6 +310,11 @@ def check_task_options(options: Mapping[str, Any]) -> None:
     if not isinstance(transactional, bool):
         raise ArgumentError(f"transactional={transactional!r}: give True or False")
     _check_isolation(options)
+
+
+def can_limit_memory() -> bool:
+    """Tell whether this system holds a process to a limit of its memory."""
+    return sys.platform == "linux"
 
 
 def _check_isolation(options: Mapping[str, Any]) -> None:

@@ -1,9 +1,10 @@
-"""E004, E008, E010, W003, W011: what the tasks and declared schedules tell."""
+"""E004, E008, E010, W003, W011, W016: what the tasks and declared schedules tell."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -20,12 +21,14 @@ from django.db.models import Model
 from relay import codec
 from relay.checks.messages import error, readable_settings, warning
 from relay.exceptions import EncodeError
+from relay.options import can_limit_memory
 from relay.scheduler.registry import declared
 from relay.tasks import Task, all_tasks, known_queues
 
 __all__ = [
     "check_arguments",
     "check_declared",
+    "check_memory_limits",
     "check_sensitive",
     "check_tasks",
     "unknown_queue",
@@ -71,6 +74,23 @@ def check_sensitive(**_: object) -> list[CheckMessage]:
         )
         for made in all_tasks().values()
         if made.sensitive
+    ]
+
+
+def check_memory_limits(**_: object) -> list[CheckMessage]:
+    """W016: a task has a memory limit, and nothing here enforces one."""
+    if can_limit_memory():
+        return []
+    return [
+        warning(
+            "W016",
+            f"the task {made.name!r} has a memory_limit, and {sys.platform} does not "
+            "hold processes to one: its handlers may take any amount",
+            "Run its workers on Linux.",
+            obj=made.function,
+        )
+        for made in all_tasks().values()
+        if made.memory_limit is not None
     ]
 
 

@@ -13,7 +13,6 @@ import os
 import resource
 import signal
 import socket
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -23,6 +22,7 @@ from django.db import connections
 
 from relay.engine.finish import Outcome
 from relay.exceptions import Cancelled, Interrupted, MemoryLimit
+from relay.options import can_limit_memory
 from relay.worker.eventloop import new_event_loop
 from relay.worker.executor import Executor
 from relay.worker.frames import (
@@ -34,7 +34,7 @@ from relay.worker.frames import (
 )
 from relay.worker.interruption import Interruptible
 
-__all__ = ["CANCEL", "WITHDRAW", "can_limit_memory", "serve"]
+__all__ = ["CANCEL", "WITHDRAW", "serve"]
 
 T = TypeVar("T")
 
@@ -45,11 +45,6 @@ _OURS: Final = (CANCEL, WITHDRAW, signal.SIGTERM, signal.SIGINT)
 # Of its memory limit, what earlier handlers may leave behind: with more, the process
 # is replaced, so that the next handler has room.
 _LEFTOVER_PART: Final = 1 / 2
-
-
-def can_limit_memory() -> bool:
-    """Tell whether this system holds a process to a limit of its memory."""
-    return sys.platform == "linux"
 
 
 def serve(end: socket.socket) -> int:

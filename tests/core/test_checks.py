@@ -290,3 +290,14 @@ def test_sensitive_arguments_without_a_key_are_reported() -> None:
     assert "ENCRYPTION_KEYS" in only("E010").msg
     with override_settings(RELAY={"ENCRYPTION_KEYS": {"k": bytes(32)}}):
         assert found("E010") == []
+
+
+def test_w016_names_a_memory_limit_that_this_system_does_not_enforce(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @task(name="checks.limited", isolation="process", memory_limit=1 << 30)
+    def render() -> None: ...
+
+    assert found("W016") == []
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert "checks.limited" in only("W016").msg

@@ -78,6 +78,11 @@ def by_function() -> None: ...
 def by_class() -> None: ...
 
 
+@task(isolation="process", memory_limit=512 * 1024 * 1024, max_jobs=10)
+def isolated(a: int) -> str:
+    return str(a)
+
+
 @task(transactional=True)
 def transactional(a: int) -> str:
     return str(a)

@@ -497,6 +497,18 @@ def test_sensitive_arguments_are_read_in_the_process_apart(
     assert database.job(handle.id)["result"] == "1234"
 
 
+def test_a_transactional_task_finishes_its_job_in_the_process_apart(
+    database: Database, workers: Workers
+) -> None:
+    start(workers, "-c", "1")
+
+    job = enqueue(database, "count_in_its_transaction")
+    database.wait_for(job)
+
+    assert database.job(job)["result"] > 0
+    assert database.job(job)["worker_id"] is not None
+
+
 def test_a_worker_without_isolated_tasks_has_no_nursery(workers: Workers) -> None:
     worker = workers.start("-c", "1")
 

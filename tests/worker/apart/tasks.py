@@ -164,6 +164,12 @@ def leave_a_transaction_open() -> None:
     note("start", backend())
 
 
+@task(isolation="process", transactional=True)
+def count_in_its_transaction() -> int:
+    note("start")
+    return ContentType.objects.count()
+
+
 @task(isolation="process", sensitive=("card",))
 def pay(card: str) -> str:
     note("start")
