@@ -13,6 +13,7 @@ import os
 import resource
 import signal
 import socket
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -21,7 +22,7 @@ from uuid import UUID
 from django.db import connections
 
 from relay.engine.finish import Outcome
-from relay.exceptions import Cancelled, Interrupted, MemoryLimit
+from relay.exceptions import MemoryLimit
 from relay.options import can_limit_memory
 from relay.worker.eventloop import new_event_loop
 from relay.worker.executor import Executor
@@ -33,6 +34,7 @@ from relay.worker.frames import (
     unpack_attempt,
 )
 from relay.worker.interruption import Interruptible
+from relay.worker.watch import Watch
 
 __all__ = ["CANCEL", "WITHDRAW", "serve"]
 
@@ -41,7 +43,9 @@ T = TypeVar("T")
 # They ask the handler that runs here to stop: for good, or to be handed back.
 CANCEL: Final = signal.SIGUSR1
 WITHDRAW: Final = signal.SIGUSR2
-_OURS: Final = (CANCEL, WITHDRAW, signal.SIGTERM, signal.SIGINT)
+# Sent by another thread of this process, which has left what is to be raised.
+_TELL: Final = signal.SIGURG
+_OURS: Final = (CANCEL, WITHDRAW, _TELL, signal.SIGTERM, signal.SIGINT)
 # Of its memory limit, what earlier handlers may leave behind: with more, the process
 # is replaced, so that the next handler has room.
 _LEFTOVER_PART: Final = 1 / 2
@@ -70,6 +74,7 @@ class _Process:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._memory = _Memory()
+        self._watch = Watch()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._interruptible: _Interruptible | None = None
 
@@ -79,7 +84,7 @@ class _Process:
         Not ignored, which programs that a handler starts would inherit: whoever ends
         the worker may signal every process of it, and only the drain counts.
         """
-        for number in (CANCEL, WITHDRAW):
+        for number in (CANCEL, WITHDRAW, _TELL):
             signal.signal(number, self._on_interrupt)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _pass)
@@ -94,7 +99,9 @@ class _Process:
         attempt = self._interruptible
         if attempt is None:
             return
-        if not attempt.is_async:
+        if number == _TELL:
+            attempt.raise_what_is_due()
+        elif not attempt.is_async:
             (attempt.interrupt if number == CANCEL else attempt.withdraw)()
         elif self._loop is not None:
             self._loop.call_soon_threadsafe(
@@ -107,7 +114,7 @@ class _Process:
             os._exit(1)
 
     def run(self, attempt: Attempt) -> Answer:
-        executor = Executor(attempt.worker_id)
+        executor = Executor(attempt.worker_id, watch=self._watch)
         self._memory.limit_bytes = attempt.memory_limit
         is_async = executor.is_async(attempt.job)
         if is_async and self._loop is None:
@@ -157,13 +164,14 @@ def _run_to_its_end(
 class _Interruptible(Interruptible):
     """An attempt in this process, whose handler a signal interrupts."""
 
-    __slots__ = ("_is_inside", "_memory", "is_async")
+    __slots__ = ("_due", "_is_inside", "_memory", "is_async")
 
     def __init__(self, job_id: UUID, memory: _Memory, *, is_async: bool) -> None:
         super().__init__(job_id)
         self.is_async = is_async
         self._memory = memory
         self._is_inside = False
+        self._due: tuple[type[BaseException], int] | None = None
 
     def call(
         self,
@@ -174,10 +182,8 @@ class _Interruptible(Interruptible):
         with self._memory:
             try:
                 self._is_inside = True
-                if self.is_cancelled:
-                    raise Cancelled
-                if self.is_interrupted:
-                    raise Interrupted
+                if self._is_asked:
+                    raise self._reason()
                 return function(*args, **kwargs)
             finally:
                 self._is_inside = False
@@ -186,10 +192,25 @@ class _Interruptible(Interruptible):
         with self._memory:
             return await super().wait(handler, *args)
 
-    def _raise(self, error: type[BaseException]) -> None:
-        """Raise in the handler: a signal has called, in its thread."""
-        if self._is_inside and not self._is_raised:
-            self._is_raised = True
+    def _raise(self, error: type[BaseException], how: int) -> None:
+        self._is_asked = True
+        main = threading.main_thread()
+        if threading.current_thread() is main:
+            self._raise_here(error, how)
+        else:
+            self._due = error, how
+            signal.pthread_kill(main.ident or 0, _TELL)
+
+    def raise_what_is_due(self) -> None:
+        """Raise in the handler what another thread has left."""
+        due, self._due = self._due, None
+        if due is not None:
+            self._raise_here(*due)
+
+    def _raise_here(self, error: type[BaseException], how: int) -> None:
+        """Raise in the handler, in whose thread a signal has called this."""
+        if self._is_inside and self._raised < how:
+            self._raised = how
             raise error
 
 

@@ -7,6 +7,7 @@ can crash, be killed or be out of memory, and only its own attempt ends with it.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from typing import Any, Final
@@ -15,7 +16,7 @@ from uuid import UUID
 from relay.context import Requests
 from relay.engine.claim import ClaimedJob
 from relay.engine.finish import Outcome, Settled, Verb
-from relay.exceptions import Cancelled
+from relay.exceptions import Cancelled, JobTimeout
 from relay.tasks import Task, all_tasks
 from relay.worker.apart import Apart, Gone, Nursery
 from relay.worker.executor import Executor
@@ -23,6 +24,8 @@ from relay.worker.fork import end_of
 from relay.worker.frames import Answer, Attempt, pack_attempt, unpack_answer
 from relay.worker.interruption import Interruptible
 from relay.worker.nursery import REQUEST_CANCEL, REQUEST_KILL, REQUEST_WITHDRAW
+from relay.worker.stuck import NOT_STOPPED
+from relay.worker.watch import Watch
 
 __all__ = ["IsolatingExecutor"]
 
@@ -31,9 +34,9 @@ logger = logging.getLogger("relay.worker")
 # Between two looks whether a running job is to stop.
 LOOK_SECONDS: Final = 0.2
 # What a handler may take to stop once it was interrupted; then its process is killed.
-# With the keeper's poll and a look it stays within two seconds.
-# Source: docs/explanation/cancelling.md.
-CANCEL_GRACE_SECONDS: Final = 0.5
+# With the keeper's poll and a look it stays within two seconds, and a timeout within
+# one. Source: docs/explanation/isolation.md, "Constants".
+GRACE_SECONDS: Final = 0.5
 # A process that could not be started is asked for again after this.
 NO_ROOM_SECONDS: Final = 5.0
 
@@ -41,8 +44,8 @@ NO_ROOM_SECONDS: Final = 5.0
 class IsolatingExecutor(Executor):
     """Runs the attempts of isolated tasks in processes apart, the others here."""
 
-    def __init__(self, worker_id: UUID, nursery: Nursery) -> None:
-        super().__init__(worker_id)
+    def __init__(self, worker_id: UUID, nursery: Nursery, *, watch: Watch) -> None:
+        super().__init__(worker_id, watch=watch)
         self._nursery = nursery
 
     def is_async(self, job: ClaimedJob) -> bool:
@@ -77,7 +80,7 @@ class IsolatingExecutor(Executor):
                     job=job, worker_id=self._worker_id, memory_limit=task.memory_limit
                 )
             )
-            answer = _Wait(self._nursery, process, interruptible).run(frame)
+            answer = _Wait(self._nursery, process, interruptible, job).run(frame)
             is_good = not answer.is_worn and not _is_to_stop(interruptible)
         except Gone as gone:
             self._nursery.note_end(process, gone.code)
@@ -116,6 +119,8 @@ class IsolatingExecutor(Executor):
         interruptible: Interruptible,
     ) -> Outcome:
         """Return the outcome of an attempt whose process has ended."""
+        if interruptible.is_timed_out and not interruptible.is_cancelled:
+            return self._failed(job, task, JobTimeout(NOT_STOPPED), interruptible)
         if _is_to_stop(interruptible):
             return self._failed(job, task, Cancelled(), interruptible)
         if gone.code is None:
@@ -131,12 +136,22 @@ class _Wait:
     """One attempt in a process apart, from its start to its answer."""
 
     def __init__(
-        self, nursery: Nursery, process: Apart, interruptible: Interruptible
+        self,
+        nursery: Nursery,
+        process: Apart,
+        interruptible: Interruptible,
+        job: ClaimedJob,
     ) -> None:
         self._nursery = nursery
         self._process = process
         self._interruptible = interruptible
         self._kill_at: float | None = None
+        # Its own process interrupts it before that.
+        self._times_out_at = (
+            math.inf
+            if job.timeout_ms is None
+            else time.monotonic() + job.timeout_ms / 1_000 + GRACE_SECONDS
+        )
 
     def run(self, frame: bytes) -> Answer:
         """Send the attempt and wait.
@@ -154,11 +169,14 @@ class _Wait:
     def _look(self) -> None:
         """Interrupt the handler if the job is to stop, and kill what does not."""
         now = time.monotonic()
-        if self._kill_at is not None:
+        if now >= self._times_out_at:
+            self._interruptible.is_timed_out = True
+            self._nursery.request(REQUEST_KILL, self._process)
+        elif self._kill_at is not None:
             if now >= self._kill_at:
                 self._nursery.request(REQUEST_KILL, self._process)
         elif _is_to_stop(self._interruptible):
-            self._kill_at = now + CANCEL_GRACE_SECONDS
+            self._kill_at = now + GRACE_SECONDS
             is_cancelled = self._interruptible.is_cancelled
             self._nursery.request(
                 REQUEST_CANCEL if is_cancelled else REQUEST_WITHDRAW, self._process
@@ -166,4 +184,5 @@ class _Wait:
 
 
 def _is_to_stop(requests: Requests) -> bool:
-    return requests.is_cancelled or requests.is_interrupted
+    is_ended = requests.is_cancelled or requests.is_timed_out
+    return is_ended or requests.is_interrupted

@@ -124,7 +124,13 @@ class Loop:
             if nursery is None
             else IsolatingExecutor(worker_id, self._reports, nursery, watch=Watch())
         )
-        self._pool = Pool(options.concurrency, executor, table, on_end=self._bell.ring)
+        self._pool = Pool(
+            options.concurrency,
+            executor,
+            table,
+            on_end=self._bell.ring,
+            nursery=nursery,
+        )
         self._hands = Hands(worker_id, table)
         self._alone: deque[ClaimedJob] = deque()
         self._alone_since = 0.0

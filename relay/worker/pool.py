@@ -18,6 +18,7 @@ from uuid import UUID
 from relay.conf import get_settings
 from relay.engine.claim import ClaimedJob
 from relay.engine.finish import Outcome, Settled
+from relay.worker.apart import Nursery
 from relay.worker.eventloop import end_event_loop, start_event_loop
 from relay.worker.executor import Executor
 from relay.worker.interruption import Interruptible
@@ -60,6 +61,7 @@ class Pool:
     Args:
         slots: how many jobs run at once.
         on_end: called, from any thread, when something has ended.
+        nursery: of the isolated jobs, which run apart.
     """
 
     def __init__(
@@ -69,11 +71,13 @@ class Pool:
         table: SlotTable,
         *,
         on_end: Callable[[], None],
+        nursery: Nursery | None = None,
     ) -> None:
         self._slots = slots
         self._executor = executor
         self._table = table
         self._on_end = on_end
+        self._nursery = nursery
         # deque's append and pop are atomic: no lock is taken for a job.
         self._free = deque(range(slots))
         self._ready: deque[ClaimedJob] = deque()
@@ -258,7 +262,9 @@ class Pool:
         begun_at = time.monotonic()
         self._begun_at[job.id] = begun_at
         entry = self._table.begin(job.id.bytes, job.attempt)
-        if job.timeout_ms is not None:
+        if self._nursery is not None and self._nursery.takes(job):
+            self._table.note_over(entry)  # it is its own process that is killed
+        elif job.timeout_ms is not None:
             self._limit(job, entry, begun_at)
         self._starts[number] += 1
         self._running[number] = interruptible = Interruptible(job.id)

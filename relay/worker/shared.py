@@ -39,7 +39,7 @@ class Started(NamedTuple):
         kill_at: from when its process may be killed for it, by the monotonic clock; 0
             where it has no timeout.
         verdict: what becomes of the job then, as stuck.py writes it.
-        is_over: whether the handler has ended.
+        is_over: whether the handler has ended, or runs in a process apart.
     """
 
     job_id: UUID
@@ -140,7 +140,10 @@ class SlotTable:
         return self._memory[_HAS_LIMITS] == 1
 
     def note_over(self, entry: int) -> None:
-        """Say that a handler has ended: nobody is killed for it while it is written."""
+        """Say that this process is not to be killed for an attempt.
+
+        Its handler has ended, or runs in a process apart.
+        """
         self._memory[entry + _FLAG] = _IS_OVER
 
     def end(self, entry: int) -> None:

@@ -28,6 +28,7 @@ from relay.worker.verdict import judge
 
 __all__ = [
     "KILLED_FOR",
+    "NOT_STOPPED",
     "Stuck",
     "in_hand",
     "read_timed_out",

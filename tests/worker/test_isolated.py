@@ -229,6 +229,54 @@ def test_24_a_running_job_is_cancelled_within_two_seconds(
     assert worker.stop() == 0
 
 
+@pytest.mark.parametrize("grace", [0, 5], ids=["no grace", "grace"])
+@pytest.mark.parametrize(
+    ("task", "is_cleaned"),
+    [
+        ("hold_interpreter_for_too_long", False),
+        ("sleep_for_too_long", True),
+        ("asleep_for_too_long", True),
+    ],
+)
+def test_22_a_job_past_its_timeout_is_ended_within_a_second_and_costs_no_child(
+    task: str,
+    is_cleaned: bool,
+    grace: int,
+    database: Database,
+    workers: Workers,
+    tmp_path: Path,
+) -> None:
+    worker = start(workers, "-c", "2", TIMEOUT_GRACE=grace, CANCEL_GRACE=grace)
+    children = worker.child_pids()
+    neighbour = enqueue(database, "gate", str(tmp_path / "open"))
+    database.wait_for_start(neighbour)
+
+    job = enqueue(database, task, timeout_ms=500, max_retries=0)
+    started = database.wait_for_start(job)
+    database.wait_for(job, "failed")
+    (tmp_path / "open").touch()
+    database.wait_for(neighbour)
+
+    row = database.job(job)
+    assert (row["error_class"], row["failures"], row["crashes"]) == ("JobTimeout", 1, 0)
+    assert bool(database.effects_of(job, "cleaned")) is is_cleaned
+    if not is_cleaned:
+        until(lambda: not is_running(started.pid))
+    assert worker.child_pids() == children
+    assert database.job(neighbour)["attempt"] == 1
+
+
+def test_a_soft_timeout_reaches_a_handler_that_sleeps(
+    database: Database, workers: Workers
+) -> None:
+    start(workers, "-c", "1")
+
+    job = enqueue(database, "stop_softly", timeout_ms=60_000)
+    database.wait_for(job)
+
+    assert database.job(job)["result"] == "in time"
+
+
 def test_a_job_is_cancelled_while_its_worker_drains(
     database: Database, workers: Workers
 ) -> None:

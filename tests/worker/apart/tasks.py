@@ -11,12 +11,13 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection
 
-from relay import current_job, task
+from relay import SoftTimeout, current_job, task
 from tests.worker.effects import note
 from tests.worker.tasks import backend
 
@@ -74,6 +75,44 @@ def hold_interpreter() -> None:
     """Stay in one C call that never gives the interpreter's lock away."""
     note("start")
     sum(itertools.repeat(1, 1 << 62))
+
+
+@task(isolation="process", timeout=timedelta(seconds=0.5), max_retries=0)
+def hold_interpreter_for_too_long() -> None:
+    note("start")
+    sum(itertools.repeat(1, 1 << 62))
+
+
+@task(isolation="process", timeout=timedelta(seconds=0.5), max_retries=0)
+def sleep_for_too_long() -> None:
+    note("start")
+    try:
+        time.sleep(600)
+    finally:
+        note("cleaned")
+
+
+@task(isolation="process", timeout=timedelta(seconds=0.5), max_retries=0)
+async def asleep_for_too_long() -> None:
+    note("start")
+    try:
+        await asyncio.sleep(600)
+    finally:
+        note("cleaned")
+
+
+@task(
+    isolation="process",
+    timeout=timedelta(seconds=60),
+    soft_timeout=timedelta(seconds=0.2),
+)
+def stop_softly() -> str:
+    note("start")
+    try:
+        time.sleep(600)
+    except SoftTimeout:
+        return "in time"
+    return "too late"
 
 
 @task(isolation="process")
