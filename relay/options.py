@@ -49,7 +49,7 @@ SHORTEST_TIMEOUT: Final = timedelta(milliseconds=1)
 LONGEST_TIMEOUT: Final = timedelta(days=24)
 # Of isolated tasks. Source: docs/explanation/isolation.md, "Constants".
 MAX_JOBS: Final = 100
-_LEAST_MEMORY_BYTES: Final = 1024 * 1024
+_LEAST_MEMORY_BYTES: Final = 32 * 1024 * 1024
 _MOST_MEMORY_BYTES: Final = 1 << 46
 _TASK_NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
 
@@ -92,7 +92,7 @@ class TaskOptions(TypedDict, total=False):
             longer than timeout, which it is unless given.
         isolation: "process" runs each of its jobs in a process apart, which it alone
             can crash, and which can be killed; None runs them in the worker's slots.
-        memory_limit: bytes that a handler may take there, from 1 MiB; one that wants
+        memory_limit: bytes that a handler may take there, from 32 MiB; one that wants
             more fails with MemoryLimit. On Linux only. None for no limit.
         max_jobs: how many jobs such a process runs before another takes its place;
             100 unless given.
@@ -337,7 +337,7 @@ def _check_isolation(options: Mapping[str, Any]) -> None:
         or not _LEAST_MEMORY_BYTES <= limit <= _MOST_MEMORY_BYTES
     ):
         raise ArgumentError(
-            f"memory_limit={limit!r}: give bytes, at least 1 MiB, such as "
+            f"memory_limit={limit!r}: give bytes, at least 32 MiB, such as "
             "256 * 1024 * 1024, or None for no limit"
         )
     if "max_jobs" in options:

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from relay.engine.claim import ClaimedJob
 from relay.engine.finish import Outcome
+from relay.progress import Progress
 
 __all__ = [
     "Answer",
@@ -24,7 +25,8 @@ __all__ = [
     "Frames",
     "pack_answer",
     "pack_attempt",
-    "unpack_answer",
+    "pack_progress",
+    "unpack",
     "unpack_attempt",
 ]
 
@@ -51,10 +53,12 @@ class Answer:
 
     Attributes:
         is_worn: whether the process is to be replaced before the next attempt.
+        log: what is to be kept of what it has logged, or None.
     """
 
     outcome: Outcome
     is_worn: bool
+    log: str | None = None
 
 
 def pack_attempt(attempt: Attempt) -> bytes:
@@ -84,15 +88,28 @@ def pack_answer(answer: Answer) -> bytes:
     values = {
         field.name: _plain(getattr(outcome, field.name)) for field in fields(outcome)
     }
-    return _pack([type(outcome).__name__, values, answer.is_worn])
+    return _pack([type(outcome).__name__, values, answer.is_worn, answer.log])
 
 
-def unpack_answer(document: bytes) -> Answer:
-    """Return the answer that a frame holds."""
-    name, values, is_worn = json.loads(document)
+def pack_progress(progress: Progress) -> bytes:
+    """Return the frame of what a handler tells before its answer."""
+    return _pack(
+        [
+            Progress.__name__,
+            {field.name: getattr(progress, field.name) for field in fields(progress)},
+        ]
+    )
+
+
+def unpack(document: bytes) -> Answer | Progress:
+    """Return the progress or the answer that a frame holds."""
+    name, values, *rest = json.loads(document)
+    if name == Progress.__name__:
+        return Progress(**values)
+    is_worn, log = rest
     kind = {kind.__name__: kind for kind in get_args(Outcome)}[name]
     outcome: Outcome = kind(**{name: _value(pair) for name, pair in values.items()})
-    return Answer(outcome=outcome, is_worn=is_worn)
+    return Answer(outcome=outcome, is_worn=is_worn, log=log)
 
 
 def _plain(value: Any) -> list[Any]:

@@ -14,7 +14,9 @@ import resource
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -24,6 +26,7 @@ from django.db import connections
 from relay.engine.finish import Outcome
 from relay.exceptions import MemoryLimit
 from relay.options import can_limit_memory
+from relay.progress import Progress
 from relay.worker.eventloop import new_event_loop
 from relay.worker.executor import Executor
 from relay.worker.frames import (
@@ -31,9 +34,11 @@ from relay.worker.frames import (
     Attempt,
     Frames,
     pack_answer,
+    pack_progress,
     unpack_attempt,
 )
 from relay.worker.interruption import Interruptible
+from relay.worker.reports import Reports
 from relay.worker.watch import Watch
 
 __all__ = ["CANCEL", "WITHDRAW", "serve"]
@@ -46,6 +51,8 @@ WITHDRAW: Final = signal.SIGUSR2
 # Sent by another thread of this process, which has left what is to be raised.
 _TELL: Final = signal.SIGURG
 _OURS: Final = (CANCEL, WITHDRAW, _TELL, signal.SIGTERM, signal.SIGINT)
+# Between two times that progress is sent. Source: docs/explanation/isolation.md.
+_PROGRESS_SECONDS: Final = 0.2
 # Of its memory limit, what earlier handlers may leave behind: with more, the process
 # is replaced, so that the next handler has room.
 _LEFTOVER_PART: Final = 1 / 2
@@ -53,32 +60,29 @@ _LEFTOVER_PART: Final = 1 / 2
 
 def serve(end: socket.socket) -> int:
     """Run the attempts that arrive, until the other end is gone."""
-    process = _Process()
+    process = _Process(end)
     frames = Frames(end)
-    process.listen(end)
+    process.listen()
     while True:
         try:
             attempt = unpack_attempt(frames.read())
         except (EOFError, ConnectionError):
             connections.close_all()
             return 0
-        answer = process.run(attempt)
-        process.end_if_forked()
-        try:
-            end.sendall(pack_answer(answer))
-        except ConnectionError:
-            return 0  # the child is gone, and so is the job
+        process.run(attempt)
 
 
 class _Process:
-    def __init__(self) -> None:
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
         self._pid = os.getpid()
+        self._reports = _Reports(end)
         self._memory = _Memory()
         self._watch = Watch()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._interruptible: _Interruptible | None = None
 
-    def listen(self, end: socket.socket) -> None:
+    def listen(self) -> None:
         """Set the signals up, here and in what handlers will fork.
 
         Not ignored, which programs that a handler starts would inherit: whoever ends
@@ -92,7 +96,7 @@ class _Process:
         os.register_at_fork(
             before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, _OURS),
             after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, _OURS),
-            after_in_child=lambda: _undo(end),
+            after_in_child=lambda: _undo(self._end),
         )
 
     def _on_interrupt(self, number: int, _: object) -> None:
@@ -108,13 +112,19 @@ class _Process:
                 attempt.interrupt_task if number == CANCEL else attempt.withdraw_task
             )
 
-    def end_if_forked(self) -> None:
-        """End here what a handler forked and let run on."""
+    def run(self, attempt: Attempt) -> None:
+        """Run an attempt, and answer."""
+        outcome = self._run(attempt)
         if os.getpid() != self._pid:
-            os._exit(1)
+            os._exit(1)  # forked by the handler, which let it run on
+        answer = Answer(
+            outcome=outcome, is_worn=self._memory.is_worn(), log=self._reports.end()
+        )
+        self._reports.send(pack_answer(answer))
 
-    def run(self, attempt: Attempt) -> Answer:
-        executor = Executor(attempt.worker_id, watch=self._watch)
+    def _run(self, attempt: Attempt) -> Outcome:
+        executor = Executor(attempt.worker_id, self._reports, watch=self._watch)
+        self._reports.job_id = attempt.job.id
         self._memory.limit_bytes = attempt.memory_limit
         is_async = executor.is_async(attempt.job)
         if is_async and self._loop is None:
@@ -128,7 +138,66 @@ class _Process:
         else:
             outcome = executor.run(attempt.job, interruptible)
         self._interruptible = None
-        return Answer(outcome=outcome, is_worn=self._memory.is_worn())
+        return outcome
+
+
+class _Reports(Reports):
+    """What the handler tells, on its way to the child.
+
+    A thread sends its progress now and then; it starts with the first.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        super().__init__()
+        # The job that runs here: what others left running may not speak for it.
+        self.job_id: UUID | None = None
+        self._end = end
+        self._sending = threading.Lock()
+        self._news: Progress | None = None
+        self._has_news = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def progress(self, job_id: UUID, attempt: int, progress: Progress) -> None:
+        """Take in how far the job is; what was told before and not sent is gone."""
+        if job_id != self.job_id:
+            return
+        self._news = progress
+        self._has_news.set()
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, name="relay-progress", daemon=True
+            )
+            self._thread.start()
+
+    def end(self) -> str | None:
+        """Send what is left of the attempt that has ended; return what it logged."""
+        self.job_id = None
+        self._send_news()
+        log: str | None = None
+        while self._outputs:
+            log = self._outputs.popleft().text
+        return log
+
+    def _run(self) -> None:
+        while self._has_news.wait():
+            self._send_news()
+            time.sleep(_PROGRESS_SECONDS)
+
+    def _send_news(self) -> None:
+        with self._sending:
+            self._has_news.clear()
+            news, self._news = self._news, None
+            if news is not None:
+                self._write(pack_progress(news))
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame, whole."""
+        with self._sending:
+            self._write(frame)
+
+    def _write(self, frame: bytes) -> None:
+        with suppress(OSError):  # the child is gone, and so is the job
+            self._end.sendall(frame)
 
 
 def _pass(*_: object) -> None:

@@ -16,14 +16,16 @@ from uuid import UUID
 from relay.context import Requests
 from relay.engine.claim import ClaimedJob
 from relay.engine.finish import Outcome, Settled, Verb
+from relay.engine.report import Output
 from relay.exceptions import Cancelled, JobTimeout
 from relay.tasks import Task, all_tasks
 from relay.worker.apart import Apart, Gone, Nursery
 from relay.worker.executor import Executor
 from relay.worker.fork import end_of
-from relay.worker.frames import Answer, Attempt, pack_attempt, unpack_answer
+from relay.worker.frames import Answer, Attempt, pack_attempt, unpack
 from relay.worker.interruption import Interruptible
 from relay.worker.nursery import REQUEST_CANCEL, REQUEST_KILL, REQUEST_WITHDRAW
+from relay.worker.reports import Reports
 from relay.worker.stuck import NOT_STOPPED
 from relay.worker.watch import Watch
 
@@ -44,8 +46,10 @@ NO_ROOM_SECONDS: Final = 5.0
 class IsolatingExecutor(Executor):
     """Runs the attempts of isolated tasks in processes apart, the others here."""
 
-    def __init__(self, worker_id: UUID, nursery: Nursery, *, watch: Watch) -> None:
-        super().__init__(worker_id, watch=watch)
+    def __init__(
+        self, worker_id: UUID, reports: Reports, nursery: Nursery, *, watch: Watch
+    ) -> None:
+        super().__init__(worker_id, reports, watch=watch)
         self._nursery = nursery
 
     def is_async(self, job: ClaimedJob) -> bool:
@@ -80,7 +84,8 @@ class IsolatingExecutor(Executor):
                     job=job, worker_id=self._worker_id, memory_limit=task.memory_limit
                 )
             )
-            answer = _Wait(self._nursery, process, interruptible, job).run(frame)
+            wait = _Wait(self._nursery, process, interruptible, job, self.reports)
+            answer = wait.run(frame)
             is_good = not answer.is_worn and not _is_to_stop(interruptible)
         except Gone as gone:
             self._nursery.note_end(process, gone.code)
@@ -141,7 +146,10 @@ class _Wait:
         process: Apart,
         interruptible: Interruptible,
         job: ClaimedJob,
+        reports: Reports,
     ) -> None:
+        self._job = job
+        self._reports = reports
         self._nursery = nursery
         self._process = process
         self._interruptible = interruptible
@@ -162,9 +170,17 @@ class _Wait:
         while True:
             if frame:
                 frame = self._process.send(frame, LOOK_SECONDS)
-            elif (answer := self._process.receive(LOOK_SECONDS)) is not None:
-                return unpack_answer(answer)
+            elif (received := self._process.receive(LOOK_SECONDS)) is not None:
+                answer = unpack(received)
+                if isinstance(answer, Answer):
+                    self._report(answer)
+                    return answer
+                self._reports.progress(self._job.id, self._job.attempt, answer)
             self._look()
+
+    def _report(self, answer: Answer) -> None:
+        if answer.log is not None:
+            self._reports.output(Output(self._job.id, self._job.attempt, answer.log))
 
     def _look(self) -> None:
         """Interrupt the handler if the job is to stop, and kill what does not."""

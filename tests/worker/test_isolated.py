@@ -557,6 +557,23 @@ def test_a_transactional_task_finishes_its_job_in_the_process_apart(
     assert database.job(job)["worker_id"] is not None
 
 
+def test_progress_logs_and_steps_are_those_of_any_task(
+    database: Database, workers: Workers, tmp_path: Path
+) -> None:
+    start(workers, "-c", "1")
+
+    job = enqueue(database, "tell", str(tmp_path / "open"))
+    until(lambda: (database.job(job)["progress"] or {}).get("percent") == 50)
+    (tmp_path / "open").touch()
+    database.wait_for(job)
+
+    row = database.job(job)
+    assert (row["result"], row["progress"]["percent"]) == (7, 100)
+    text = database.ask("SELECT text FROM relay_output WHERE job_id = %s", job)
+    assert "half way" in text
+    assert database.ask("SELECT name FROM relay_step WHERE job_id = %s", job) == "count"
+
+
 def test_a_worker_without_isolated_tasks_has_no_nursery(workers: Workers) -> None:
     worker = workers.start("-c", "1")
 

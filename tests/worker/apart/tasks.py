@@ -209,6 +209,20 @@ def count_in_its_transaction() -> int:
     return ContentType.objects.count()
 
 
+@task(isolation="process", capture_logs=True)
+def tell(path: str) -> int:
+    """Tell of its progress, log, and wait until the test makes the file."""
+    note("start")
+    job = current_job()
+    for done in range(1, 6):
+        job.progress(done, 10, message="under way")
+    job.log.info("half way")
+    while not Path(path).exists():
+        time.sleep(0.005)
+    job.progress(10, 10)
+    return job.step("count", int, "7")
+
+
 @task(isolation="process", sensitive=("card",))
 def pay(card: str) -> str:
     note("start")
