@@ -45,7 +45,7 @@ def events(database: Database, job_id: UUID) -> list[str]:
 def test_a_loop_and_a_coroutine_are_ended_by_their_timeouts(
     database: Database, workers: Workers
 ) -> None:
-    worker = workers.start("-c", "4", LEASE=30)
+    worker = workers.start("-c", "4", LEASE=30, TIMEOUT_GRACE=60)
     child = worker.child_pids()
     options = {"timeout_ms": SHORT, "max_retries": 0}
     jobs = [
@@ -70,7 +70,7 @@ def test_a_loop_and_a_coroutine_are_ended_by_their_timeouts(
 def test_a_timeout_is_retried_by_the_ordinary_rules(
     database: Database, workers: Workers
 ) -> None:
-    workers.start("-c", "1", LEASE=30)
+    workers.start("-c", "1", LEASE=30, TIMEOUT_GRACE=60)
     job = database.enqueue_one("spin", 60, timeout_ms=SHORT, max_retries=2)
 
     database.wait_for(job, "failed")
@@ -88,13 +88,12 @@ def test_a_timeout_is_retried_by_the_ordinary_rules(
 def test_a_handler_is_warned_by_its_soft_timeout_and_may_end_well(
     database: Database, workers: Workers, task: str
 ) -> None:
-    workers.start("-c", "3", LEASE=30)
-    returns = database.enqueue_one(task, "return", max_retries=0, timeout_ms=LONG)
+    workers.start("-c", "3", LEASE=30, TIMEOUT_GRACE=60)
+    returns = database.enqueue_one(task, "return", max_retries=0)
     raises = database.enqueue_one(task, "raise", max_retries=0)
-    goes_on = database.enqueue_one(task, "go on", max_retries=0, timeout_ms=5_000)
-
     database.wait_for(returns)
     database.wait_for(raises, "failed")
+    goes_on = database.enqueue_one(task, "go on", max_retries=0, timeout_ms=4_000)
     database.wait_for(goes_on, "failed")
 
     assert database.job(returns)["result"] == "cleaned up"

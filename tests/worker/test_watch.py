@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextvars import copy_context
 from datetime import timedelta
 from typing import Any
 
@@ -30,6 +31,13 @@ def job(timeout: float | None = None) -> ClaimedJob:
     )
 
 
+def begin(
+    watch: Watch, attempt: Interruptible, of: ClaimedJob, made: Task[..., Any]
+) -> None:
+    """Begin in a context of its own, as jobs run: it holds the statements' limit."""
+    copy_context().run(watch.begin, attempt, of, made)
+
+
 class Told(Interruptible):
     """Notes what it is told."""
 
@@ -52,7 +60,7 @@ class Told(Interruptible):
 def test_an_attempt_is_warned_and_then_ended() -> None:
     watch, attempt = Watch(), Told()
 
-    watch.begin(attempt, job(0.2), limited(0.1))
+    begin(watch, attempt, job(0.2), limited(0.1))
     assert attempt.told.wait(timeout=10)
     attempt.told.clear()
     assert len(attempt.acts) == 2 or attempt.told.wait(timeout=10)
@@ -63,8 +71,8 @@ def test_an_attempt_is_warned_and_then_ended() -> None:
 def test_an_earlier_moment_wakes_a_watch_that_sleeps_for_a_later_one() -> None:
     watch, late, early = Watch(), Told(), Told()
 
-    watch.begin(late, job(3_600), limited())
-    watch.begin(early, job(0.05), limited())
+    begin(watch, late, job(3_600), limited())
+    begin(watch, early, job(0.05), limited())
 
     assert early.told.wait(timeout=10)
     assert late.acts == []
@@ -73,9 +81,9 @@ def test_an_earlier_moment_wakes_a_watch_that_sleeps_for_a_later_one() -> None:
 def test_an_attempt_that_has_ended_is_not_told_and_leaves_nothing_behind() -> None:
     watch, ended, marker = Watch(), Told(), Told()
 
-    watch.begin(ended, job(0.1), limited(0.05))
+    begin(watch, ended, job(3_600), limited(3_599))
     watch.end(ended)
-    watch.begin(marker, job(0.15), limited())
+    begin(watch, marker, job(0.05), limited())
     assert marker.told.wait(timeout=10)
     watch.end(marker)
 
@@ -86,18 +94,21 @@ def test_an_attempt_that_has_ended_is_not_told_and_leaves_nothing_behind() -> No
 def test_a_soft_timeout_after_the_end_warns_nobody() -> None:
     watch, attempt = Watch(), Told()
 
-    watch.begin(attempt, job(0.05), limited(0.06))
+    begin(watch, attempt, job(0.05), limited(0.06))
 
     assert attempt.told.wait(timeout=10)
     assert attempt.acts == ["time out"]
 
 
 def test_a_watch_has_no_thread_before_the_first_limit() -> None:
-    before = threading.active_count()
+    def watches() -> int:
+        return sum(thread.name == "relay-watch" for thread in threading.enumerate())
+
+    before = watches()
     Watch()
     UNWATCHED.begin(Told(), job(0.01), limited())
 
-    assert threading.active_count() == before
+    assert watches() == before
 
 
 def test_a_coroutine_is_told_in_its_own_loop() -> None:
