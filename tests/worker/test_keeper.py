@@ -168,6 +168,7 @@ def test_a_dead_child_is_settled_once_and_the_parent_is_told(
         "kind": "dead",
         "worker": str(worker_id),
         "started": [(str(started), 1)],
+        "timed_out": [],
         "is_charged": True,
         "reason": "the worker process died of SIGKILL",
     }
