@@ -10,7 +10,7 @@ import psycopg
 
 from relay.scheduler.timetable import spread_of
 
-__all__ = ["DEFINITION", "Due", "find_due"]
+__all__ = ["DEFINITION", "Due", "find_due", "forget_disabled"]
 
 # What next_due_at was computed from stands in planned, in this form. An edit, made in
 # whatever way, shows as a difference. concat_ws leaves out NULLs, so that a row which
@@ -42,6 +42,28 @@ ORDER BY next_due_at NULLS FIRST, id
 """  # noqa: S608 - joins a constant, no value
 
 
+# What was disabled is planned anew when it is enabled: without back-fill, from then on.
+FORGET_DISABLED: Final = """
+WITH disabled AS MATERIALIZED (
+    SELECT id, waiting_at FROM relay_schedule
+    WHERE NOT enabled AND (
+        planned IS NOT NULL OR next_due_at IS NOT NULL OR waiting_at IS NOT NULL
+    )
+    FOR NO KEY UPDATE SKIP LOCKED
+), given_up AS (
+    UPDATE relay_occurrence AS occurrence
+    SET state = 'skipped', reason = 'the schedule was disabled while it waited'
+    FROM disabled
+    WHERE occurrence.schedule_id = disabled.id
+      AND occurrence.due_at = disabled.waiting_at AND occurrence.state = 'waiting'
+)
+UPDATE relay_schedule
+SET planned = NULL, next_due_at = NULL, finished_at = NULL, waiting_at = NULL,
+    last_error = NULL
+FROM disabled WHERE relay_schedule.id = disabled.id
+"""
+
+
 class Due(NamedTuple):
     """A schedule that is due, new, changed, or done with waiting."""
 
@@ -65,3 +87,11 @@ def find_due(
         for schedule_id, xmin, name, next_due_at, spread_ms, now, is_needed in rows
         if is_needed or next_due_at + spread_of(name, spread_ms) <= now
     ]
+
+
+def forget_disabled(connection: psycopg.Connection[Any]) -> None:
+    """Take the plan off disabled schedules, so that enabling plans them from then on.
+
+    Transaction: its own; rows locked by others are skipped.
+    """
+    connection.execute(FORGET_DISABLED)

@@ -14,11 +14,10 @@ import psycopg
 from relay.engine import wakeup
 from relay.engine.connection import is_outage
 from relay.exceptions import ScheduleError
-from relay.scheduler.due import find_due
+from relay.scheduler.due import find_due, forget_disabled
 from relay.scheduler.occurrences import (
     Wakeup,
     fire,
-    forget_disabled,
     record_error,
 )
 from relay.scheduler.outcomes import FIRST, note_outcomes

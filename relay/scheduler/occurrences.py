@@ -27,7 +27,7 @@ from relay.scheduler.due import DEFINITION
 from relay.scheduler.job import make_job
 from relay.scheduler.timetable import Timetable, read_timetable, spread_of
 
-__all__ = ["Wakeup", "fire", "forget_disabled", "record_error"]
+__all__ = ["Wakeup", "fire", "record_error"]
 
 logger = logging.getLogger("relay.scheduler")
 
@@ -97,27 +97,6 @@ SET planned = {DEFINITION}, next_due_at = %(next_due_at)s, last_error = NULL,
     open_jobs = %(open_jobs)s::uuid[], waiting_at = %(waiting_at)s
 WHERE id = %(id)s
 """  # noqa: S608 - joins a constant, no value
-
-# What was disabled is planned anew when it is enabled: without back-fill, from then on.
-FORGET_DISABLED: Final = """
-WITH disabled AS MATERIALIZED (
-    SELECT id, waiting_at FROM relay_schedule
-    WHERE NOT enabled AND (
-        planned IS NOT NULL OR next_due_at IS NOT NULL OR waiting_at IS NOT NULL
-    )
-    FOR NO KEY UPDATE SKIP LOCKED
-), given_up AS (
-    UPDATE relay_occurrence AS occurrence
-    SET state = 'skipped', reason = 'the schedule was disabled while it waited'
-    FROM disabled
-    WHERE occurrence.schedule_id = disabled.id
-      AND occurrence.due_at = disabled.waiting_at AND occurrence.state = 'waiting'
-)
-UPDATE relay_schedule
-SET planned = NULL, next_due_at = NULL, finished_at = NULL, waiting_at = NULL,
-    last_error = NULL
-FROM disabled WHERE relay_schedule.id = disabled.id
-"""
 
 # A definition that could not be planned has no next instant. Written only if the text
 # is new, so that two schedulers which disagree do not write in turns for ever.
@@ -426,14 +405,6 @@ def _advance(
 
 def _text(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat()
-
-
-def forget_disabled(connection: psycopg.Connection[Any]) -> None:
-    """Take the plan off disabled schedules, so that enabling plans them from then on.
-
-    Transaction: its own; rows locked by others are skipped.
-    """
-    connection.execute(FORGET_DISABLED)
 
 
 def record_error(

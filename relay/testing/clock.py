@@ -12,8 +12,8 @@ from django.db import connections
 from django.db.models import DateTimeField
 
 from relay.models import Occurrence, Schedule
-from relay.scheduler.due import find_due
-from relay.scheduler.occurrences import fire, forget_disabled
+from relay.scheduler.due import find_due, forget_disabled
+from relay.scheduler.occurrences import fire
 from relay.scheduler.timetable import read_timetable, spread_of
 from relay.testing.session import alias_of, engine_session
 

@@ -523,8 +523,6 @@ def test_a_mended_row_goes_on_with_the_next_tick() -> None:
 def test_what_failed_for_a_cause_outside_its_row_is_tried_again_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from relay.scheduler import timetable
-
     schedule = make("0 * * * *", timezone="Europe/Berlin")
     now = [0.0]
     duty = ScheduleDuty(monotonic=lambda: now[0])
