@@ -275,7 +275,7 @@ def read_claimed(
 
     Raises:
         psycopg.OperationalError: the connection was lost; whether rows were claimed
-            is not known: compare with lease.held().
+            is not known: compare with holdings.held().
     """
     rank = {queue: place for place, queue in enumerate(queues)}
     jobs = [ClaimedJob._make(row) for row in cursor.fetchall()]

@@ -299,7 +299,7 @@ def send_completed(
     """Send what ended well; read_finished() takes the answers.
 
     Writes only rows that are running under this worker and the result's attempt, in
-    the order of their ids: lease.settle_dead_child() locks in the same order.
+    the order of their ids: holdings.settle_dead_child() locks in the same order.
 
     Transaction: that of the enclosing EngineConnection.block(), or its own.
 

@@ -21,7 +21,7 @@ from uuid import UUID
 import psycopg
 
 from relay.conf import get_settings
-from relay.engine import lease
+from relay.engine import holdings, lease
 from relay.engine.connection import EngineConnection, connect, is_outage
 from relay.engine.ended import AWAITED_CHANNEL
 from relay.engine.finish import read_finished, send_settled
@@ -106,7 +106,7 @@ class Keeper:
         self._sockets = children
         self._parent_pipe = parent_pipe
         self._children: dict[int, _Child] = {}
-        self._dead: dict[UUID, lease.DeadChild] = {}
+        self._dead: dict[UUID, holdings.DeadChild] = {}
         self._connection: EngineConnection | None = None
         self._sound_since = 0.0
         self._worked_at = time.monotonic()
@@ -259,7 +259,7 @@ class Keeper:
                 self._settings.backoff.delay(crashes).total_seconds()
                 for crashes in range(self._settings.crash_limit)
             ]
-            self._dead[worker_id] = lease.DeadChild(
+            self._dead[worker_id] = holdings.DeadChild(
                 worker_id=worker_id,
                 started=[
                     (UUID(job_id), attempt, delays)
@@ -286,7 +286,7 @@ class Keeper:
                 hand_back_limit=self._settings.unknown_task_limit,
             )
             read_finished(timed_out)
-            count, ready = lease.settle_dead_child(
+            count, ready = holdings.settle_dead_child(
                 connection,
                 child,
                 crash_limit=self._settings.crash_limit,
@@ -404,7 +404,7 @@ class Keeper:
         if not indexes:
             return
         jobs: dict[int, list[tuple[UUID, int]]] = {}
-        for worker_id, job_id, attempt in lease.cancel_requested(
+        for worker_id, job_id, attempt in holdings.cancel_requested(
             connection, indexes, self._options.queues
         ):
             jobs.setdefault(indexes[worker_id], []).append((job_id, attempt))

@@ -15,7 +15,7 @@ from uuid import UUID
 import psycopg
 
 from relay.conf import Settings, get_settings
-from relay.engine import lease
+from relay.engine import holdings
 from relay.engine.claim import ClaimedJob, Marks, QueueOrder, read_claimed, send_claim
 from relay.engine.connection import EngineConnection, connect
 from relay.engine.finish import (
@@ -483,7 +483,7 @@ class Loop:
         A row it does not know, as after a claim whose answer was lost, goes back
         uncharged. A job whose row is gone does not start any more.
         """
-        rows = lease.held(connection, self._worker_id, self._order.names)
+        rows = holdings.held(connection, self._worker_id, self._order.names)
         unknown = [
             (job_id, attempt)
             for job_id, attempt in rows.items()
@@ -503,7 +503,7 @@ class Loop:
         self, connection: EngineConnection, unknown: list[tuple[UUID, int]]
     ) -> None:
         try:
-            lease.release_held(
+            holdings.release_held(
                 connection,
                 self._worker_id,
                 unknown,

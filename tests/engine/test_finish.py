@@ -14,7 +14,7 @@ import pytest
 from django.db import connection
 from psycopg.pq import TransactionStatus
 
-from relay.engine import control, lease
+from relay.engine import control, holdings
 from relay.engine.claim import Marks, read_claimed, send_claim
 from relay.engine.connection import EngineConnection, is_outage
 from relay.engine.finish import (
@@ -493,7 +493,7 @@ PATHS: dict[str, Callable[[EngineConnection, UUID, UUID, int], set[UUID]]] = {
         )
         for verb in ("retry", "fail", "hand_back", "snooze", "release")
     },
-    "release held": lambda session, worker_id, job_id, attempt: lease.release_held(
+    "release held": lambda session, worker_id, job_id, attempt: holdings.release_held(
         session, worker_id, [(job_id, attempt)], reason="tests"
     ),
 }

@@ -10,7 +10,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from relay.engine import finish, lease
+from relay.engine import finish, holdings, lease
 from relay.engine.connection import EngineConnection, connect
 from relay.ids import uuid7
 from tests.engine.rows import (
@@ -68,13 +68,13 @@ def settle(
     is_charged: bool = True,
     delays: Sequence[float] = DELAYS,
 ) -> tuple[int, list[lease.Ready]]:
-    child = lease.DeadChild(
+    child = holdings.DeadChild(
         worker_id=worker_id,
         started=[(job_id, attempt, delays) for job_id, attempt in started],
         is_charged=is_charged,
         reason="killed by signal 9",
     )
-    return lease.settle_dead_child(session, child, crash_limit=3)
+    return holdings.settle_dead_child(session, child, crash_limit=3)
 
 
 # --- register and renew ---
@@ -668,7 +668,7 @@ def test_held_names_the_attempts_of_this_worker_in_its_queues(
     hold(duty, add_worker(duty))
     add_jobs(duty, state="completed", worker_id=worker_id)
 
-    assert lease.held(hot, worker_id, ["default", "mail"]) == {first: 3, second: 1}
+    assert holdings.held(hot, worker_id, ["default", "mail"]) == {first: 3, second: 1}
 
 
 def test_failure_079_claim_whose_answer_was_lost_is_found_and_released_uncharged(
@@ -679,9 +679,9 @@ def test_failure_079_claim_whose_answer_was_lost_is_found_and_released_uncharged
     job_ids = add_jobs(duty, 3, failures=1)
     claim(hot, worker_id)
 
-    held = lease.held(hot, worker_id, ["default"])
+    held = holdings.held(hot, worker_id, ["default"])
     unknown = {job_id: held[job_id] for job_id in held if job_id not in known}
-    released = lease.release_held(hot, worker_id, unknown.items(), reason="unknown")
+    released = holdings.release_held(hot, worker_id, unknown.items(), reason="unknown")
 
     assert released == set(job_ids)
     assert states(duty) == {"running": 1, "queued": 3}
@@ -693,7 +693,7 @@ def test_failure_079_claim_whose_answer_was_lost_is_found_and_released_uncharged
 
 
 def test_release_held_of_nothing_changes_nothing(duty: EngineConnection) -> None:
-    assert lease.release_held(duty, uuid7(), [], reason="none") == set()
+    assert holdings.release_held(duty, uuid7(), [], reason="none") == set()
 
 
 # --- jobs that were asked to stop ---
@@ -708,7 +708,7 @@ def test_cancel_requested_names_what_these_workers_run_and_is_to_stop(
     hold(duty, worker_id, queue="unserved", cancel_requested_at="now")
     hold(duty, uuid7(), cancel_requested_at="now")
 
-    found = lease.cancel_requested(duty, [worker_id, other], ["default"])
+    found = holdings.cancel_requested(duty, [worker_id, other], ["default"])
 
     assert found == [(worker_id, asked, 3)]
 
@@ -752,7 +752,7 @@ def test_j17_an_unknown_job_that_was_asked_to_stop_is_cancelled(
     worker_id = add_worker(duty)
     [asked] = hold(duty, worker_id, cancel_requested_at="now")
 
-    released = lease.release_held(hot, worker_id, [(asked, 1)], reason="unknown")
+    released = holdings.release_held(hot, worker_id, [(asked, 1)], reason="unknown")
 
     assert released == {asked}
     row = job_row(duty, asked)

@@ -10,7 +10,7 @@ import pytest
 from django.db import transaction
 
 from relay import Failure, JobNotFound, task
-from relay.engine import lease, rules
+from relay.engine import holdings, lease, rules
 from relay.engine.connection import EngineConnection
 from relay.engine.expire import expire
 from relay.engine.finish import Settled, read_finished, send_settled
@@ -123,13 +123,13 @@ def test_a_retry_that_comes_too_late_and_too_many_snoozes_are_failures(
 
 def test_poison_enqueues_it_whoever_found_out(duty: EngineConnection) -> None:
     worker_id, crashed = held(duty, crashes=2)
-    dead = lease.DeadChild(
+    dead = holdings.DeadChild(
         worker_id=worker_id,
         started=[(crashed, 1, [0.0])],
         is_charged=True,
         reason="killed by SIGSEGV",
     )
-    lease.settle_dead_child(duty, dead, crash_limit=3)
+    holdings.settle_dead_child(duty, dead, crash_limit=3)
     lost, taken = held(duty, losses=9)
     duty.execute("UPDATE relay_worker SET state = 'lost' WHERE id = %s", (lost,))
     lease.take(duty, lost, loss_limit=10)
@@ -161,10 +161,10 @@ def test_a_crash_or_loss_that_is_forgiven_enqueues_nothing(
     duty: EngineConnection,
 ) -> None:
     worker_id, crashed = held(duty)
-    dead = lease.DeadChild(
+    dead = holdings.DeadChild(
         worker_id=worker_id, started=[(crashed, 1, [0.0])], is_charged=True, reason="r"
     )
-    lease.settle_dead_child(duty, dead, crash_limit=3)
+    holdings.settle_dead_child(duty, dead, crash_limit=3)
     lost, _ = held(duty)
     duty.execute("UPDATE relay_worker SET state = 'lost' WHERE id = %s", (lost,))
     lease.take(duty, lost, loss_limit=10)

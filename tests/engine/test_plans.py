@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from relay.engine import claim, finish, lease, promote, prune, report, rules
+from relay.engine import claim, finish, holdings, lease, promote, prune, report, rules
 from relay.engine.connection import EngineConnection, connect
 from relay.ids import uuid7
 from tests.engine.rows import other_session
@@ -361,7 +361,7 @@ def test_settle_stays_on_the_primary_key(hot: EngineConnection, queued: Rows) ->
 def test_held_reads_the_held_index(hot: EngineConnection, queued: Rows) -> None:
     values = {"queues": ["default", "q1"], "worker_id": queued.worker_id}
 
-    found = explain_prepared(hot, lease.HELD, values)
+    found = explain_prepared(hot, holdings.HELD, values)
 
     assert found.indexes == {"relay_job_held_idx"}
     assert found.buffers < 2 * 2 * BATCH
@@ -370,7 +370,7 @@ def test_held_reads_the_held_index(hot: EngineConnection, queued: Rows) -> None:
 def test_cancel_poll_reads_the_held_index(duty: EngineConnection, queued: Rows) -> None:
     values = {"queues": ["default", "q1"], "workers": [queued.worker_id]}
 
-    found = explain(duty, lease.CANCEL_REQUESTED, values)
+    found = explain(duty, holdings.CANCEL_REQUESTED, values)
 
     assert found.indexes == {"relay_job_held_idx"}
     assert found.buffers < 2 * 2 * BATCH
@@ -409,7 +409,7 @@ def test_settlement_of_a_dead_child_reads_the_held_index(
         "reason": "killed",
     }
 
-    found = explain(duty, rules.told(lease.SETTLE_DEAD_CHILD), values)
+    found = explain(duty, rules.told(holdings.SETTLE_DEAD_CHILD), values)
 
     assert found.indexes == {"relay_job_held_idx", "relay_job_pkey"}
     assert found.buffers < BUFFERS_PER_ROW * 2 * BATCH
@@ -426,7 +426,7 @@ def test_release_of_unknown_rows_stays_on_the_primary_key(
         **rules.values(),
     }
 
-    found = explain(hot, lease.RELEASE_HELD, values)
+    found = explain(hot, holdings.RELEASE_HELD, values)
 
     assert found.indexes == {"relay_job_pkey"}
     assert found.buffers < BUFFERS_PER_ROW * BATCH

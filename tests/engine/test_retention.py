@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from relay import ResultExpired, Retention, task
-from relay.engine import control, lease
+from relay.engine import control, holdings, lease
 from relay.engine.connection import EngineConnection
 from relay.engine.expire import expire
 from relay.engine.finish import (
@@ -119,10 +119,10 @@ def test_jobs_asked_to_stop_are_kept_as_cancelled_ones(
 
     with hot.block():
         send_settled(hot, [outcome], worker_id=worker_id, hand_back_limit=DAY)
-    lease.release_held(hot, worker_id, [(released, 1)], reason="tests")
-    lease.settle_dead_child(
+    holdings.release_held(hot, worker_id, [(released, 1)], reason="tests")
+    holdings.settle_dead_child(
         duty,
-        lease.DeadChild(
+        holdings.DeadChild(
             worker_id=worker_id, started=[], is_charged=True, reason="tests"
         ),
         crash_limit=3,
@@ -150,10 +150,10 @@ def test_poison_is_kept_as_failed_jobs_are(
 ) -> None:
     worker_id = add_worker(duty)
     [crashed] = hold(duty, worker_id, **columns)
-    dead = lease.DeadChild(
+    dead = holdings.DeadChild(
         worker_id=worker_id, started=[(crashed, 1, [0.0])], is_charged=True, reason="r"
     )
-    lease.settle_dead_child(duty, dead, crash_limit=1)
+    holdings.settle_dead_child(duty, dead, crash_limit=1)
     lost = add_worker(duty, state="lost")
     [taken] = hold(duty, lost, **columns)
     lease.take(duty, lost, loss_limit=1)

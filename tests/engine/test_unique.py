@@ -25,7 +25,7 @@ from relay import (
     enqueue_many,
     task,
 )
-from relay.engine import control, lease
+from relay.engine import control, holdings, lease
 from relay.engine.connection import EngineConnection
 from relay.engine.finish import (
     Completed,
@@ -415,13 +415,13 @@ def test_failure_067_a_job_that_ended_otherwise_holds_no_key_but_that_of_a_windo
         lease.take(duty, worker_id, loss_limit=1)
     else:
         worker_id = start(hot)
-        dead = lease.DeadChild(
+        dead = holdings.DeadChild(
             worker_id=worker_id,
             started=[(first.id, 1, [1.0])],
             is_charged=True,
             reason="killed",
         )
-        lease.settle_dead_child(duty, dead, crash_limit=1)
+        holdings.settle_dead_child(duty, dead, crash_limit=1)
 
     second = add(rule)
 
@@ -476,16 +476,16 @@ def test_a_lost_or_crashed_worker_leaves_the_key_with_its_job(
     lease.take(duty, worker_id, loss_limit=10)
     taken = add(Unique())
     worker_id = start(hot)
-    dead = lease.DeadChild(
+    dead = holdings.DeadChild(
         worker_id=worker_id,
         started=[(first.id, 2, [0.0])],
         is_charged=True,
         reason="killed",
     )
-    lease.settle_dead_child(duty, dead, crash_limit=3)
+    holdings.settle_dead_child(duty, dead, crash_limit=3)
     crashed = add(Unique())
     worker_id = start(hot)
-    lease.release_held(hot, worker_id, [(first.id, 3)], reason="unknown")
+    holdings.release_held(hot, worker_id, [(first.id, 3)], reason="unknown")
     released = add(Unique())
 
     assert {taken.id, crashed.id, released.id} == {first.id}

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from relay.engine import lease
+from relay.engine import holdings, lease
 from relay.engine.connection import EngineConnection, connect
 from relay.engine.finish import (
     Completed,
@@ -238,13 +238,13 @@ def test_failure_081_a_dead_child_s_open_finish_and_its_settlement_do_not_deadlo
         return len(read_finished(sent))
 
     def settle(number: int) -> int:
-        child = lease.DeadChild(
+        child = holdings.DeadChild(
             worker_id=workers[number],
             started=[(one, 1, (0.0,)) for one in batches[number]],
             is_charged=True,
             reason="killed",
         )
-        return lease.settle_dead_child(duty, child, crash_limit=3)[0]
+        return holdings.settle_dead_child(duty, child, crash_limit=3)[0]
 
     results = race(finish, settle, rounds=len(workers))
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from relay.engine import finish, lease
+from relay.engine import finish, holdings, lease
 from relay.engine.claim import Marks, read_claimed, send_claim
 from relay.engine.connection import EngineConnection
 from tests.engine.machine import records as m
@@ -242,7 +242,7 @@ class WorkerRules(State):
         self._act(
             side,
             "hot",
-            lambda connection: lease.release_held(
+            lambda connection: holdings.release_held(
                 connection,
                 token.worker,
                 [(token.id, token.attempt)],
@@ -332,7 +332,7 @@ class WorkerRules(State):
         side: int,
         leave_open: bool | None,
     ) -> None:
-        child = lease.DeadChild(
+        child = holdings.DeadChild(
             worker_id=worker,
             started=[(token.id, token.attempt, [0.0, 600.0]) for token in begun],
             is_charged=is_charged,
@@ -340,7 +340,7 @@ class WorkerRules(State):
         )
 
         def act(connection: EngineConnection) -> int:
-            count, _ = lease.settle_dead_child(
+            count, _ = holdings.settle_dead_child(
                 connection, child, crash_limit=m.CRASH_LIMIT
             )
             return count
