@@ -14,6 +14,7 @@ from asgiref.sync import sync_to_async
 
 from relay.conf import get_settings
 from relay.exceptions import RelayError
+from relay.labels import read_labels
 from relay.logs import JobLog
 from relay.occurrence import JobOccurrence, read_occurrence
 from relay.progress import Progress, measured
@@ -106,6 +107,31 @@ class CurrentJob:
     async def aoccurrence(self) -> JobOccurrence | None:
         """As occurrence(), from a coroutine."""
         return await sync_to_async(self.occurrence)()
+
+    def tags(self) -> tuple[str, ...]:
+        """Read the job's tags.
+
+        Transaction: one statement on Django's connection.
+        """
+        return read_labels(self.id, using=get_settings().database)[0]
+
+    async def atags(self) -> tuple[str, ...]:
+        """As tags(), from a coroutine."""
+        return await sync_to_async(self.tags)()
+
+    def meta(self) -> dict[str, Any]:
+        """Read what the job carries besides its arguments; empty if nothing.
+
+        Raises:
+            DecodeError: it names a row or a class that is not there any more.
+
+        Transaction: one statement on Django's connection.
+        """
+        return read_labels(self.id, using=get_settings().database)[1]
+
+    async def ameta(self) -> dict[str, Any]:
+        """As meta(), from a coroutine."""
+        return await sync_to_async(self.meta)()
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:

@@ -16,6 +16,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from relay.conf import MOST, check_queue_name
 from relay.exceptions import ArgumentError
+from relay.labels import check_meta, check_tags
 from relay.retention import DEFAULT, Default, Retention
 from relay.retry import BackoffRule, Errors, RetryRules
 from relay.unique import Unique
@@ -96,6 +97,7 @@ class TaskOptions(TypedDict, total=False):
             more fails with MemoryLimit. On Linux only. None for no limit.
         max_jobs: how many jobs such a process runs before another takes its place;
             100 unless given.
+        tags: texts by which its jobs are found, up to 20.
     """
 
     name: str
@@ -120,6 +122,7 @@ class TaskOptions(TypedDict, total=False):
     isolation: Literal["process"] | None
     memory_limit: int | None
     max_jobs: int
+    tags: Sequence[str]
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -137,6 +140,10 @@ class EnqueueOptions(TypedDict, total=False):
             the job starts: it fails instead, uncharged.
         on_commit: the alias of another database: the job is enqueued once the open
             transaction there commits, at once if there is none.
+        tags: besides the task's.
+        meta: a small dict that the job carries: not an argument, and not encrypted.
+        outside_transaction: enqueue the job at once over a connection of its own, so
+            that it stays if the caller's transaction is rolled back.
     """
 
     run_at: datetime | None
@@ -150,6 +157,9 @@ class EnqueueOptions(TypedDict, total=False):
     timeout: timedelta | None
     deadline: datetime | timedelta | None
     on_commit: str | None
+    tags: Sequence[str]
+    meta: Mapping[str, Any] | None
+    outside_transaction: bool
 
 
 def _check_number(name: str, value: object, allowed: range) -> None:
@@ -266,6 +276,8 @@ def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
         raise ArgumentError(
             f"unique={unique!r}: give a relay.Unique, such as Unique(), or None"
         )
+    if "tags" in options:
+        check_tags(options["tags"])
 
 
 def _check_capture(options: Mapping[str, Any]) -> None:
@@ -362,6 +374,19 @@ def check_enqueue_options(options: Mapping[str, Any]) -> None:
         )
     if "id" in options and not isinstance(options["id"], UUID):
         raise ArgumentError(f"id={options['id']!r}: give a uuid.UUID")
+    check_meta(options.get("meta"))
+    _check_outside(options)
+
+
+def _check_outside(options: Mapping[str, Any]) -> None:
+    outside = options.get("outside_transaction", False)
+    if not isinstance(outside, bool):
+        raise ArgumentError(f"outside_transaction={outside!r}: give True or False")
+    if outside and options.get("on_commit") is not None:
+        raise ArgumentError(
+            f"outside_transaction=True and on_commit={options['on_commit']!r}: the "
+            "one enqueues before the caller's commit, the other after it; give one"
+        )
 
 
 def check_task_name(name: object) -> str:

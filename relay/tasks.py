@@ -29,7 +29,7 @@ from relay import codec, sensitive
 from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
 from relay.dataclass_names import signature
 from relay.engine import enqueue as engine
-from relay.engine import rules
+from relay.engine import outside, rules
 from relay.engine.new_job import KeyHolder, NewJob
 from relay.exceptions import (
     ArgumentError,
@@ -40,6 +40,7 @@ from relay.exceptions import (
 from relay.failure import Failure
 from relay.handles import JobHandle
 from relay.ids import uuid7
+from relay.labels import check_tags, encode_meta, joined_tags
 from relay.options import (
     DEFAULT,
     MAX_JOBS,
@@ -109,6 +110,7 @@ class Task(Generic[P, R]):
         isolation: "process" where its jobs run in processes apart, or None.
         memory_limit: bytes a handler may take there; None for no limit.
         max_jobs: how many jobs one such process runs.
+        tags: those of its jobs.
     """
 
     def __init__(
@@ -155,6 +157,7 @@ class Task(Generic[P, R]):
         self.capture_logs: bool | Literal["failed"] | None = options.get(
             "capture_logs", True if self.capture_stdout else None
         )
+        self.tags: tuple[str, ...] = check_tags(options.get("tags", ()))
         self.sensitive: sensitive.Names = _names(options.get("sensitive", ()))
         if self.sensitive:
             sensitive.check_library()
@@ -425,6 +428,9 @@ class JobRequest(Generic[R_co]):
     timeout: timedelta | None = None
     deadline: datetime | timedelta | None = None
     on_commit: str | None = None
+    tags: tuple[str, ...] = ()
+    meta: str | None = field(default=None, repr=False)
+    is_outside: bool = False
     sealed: tuple[sensitive.Place, ...] = ()
 
     def new_job(self) -> NewJob:
@@ -453,6 +459,8 @@ class JobRequest(Generic[R_co]):
             timeout=self.timeout,
             deadline=deadline,
             deadline_in=deadline_in,
+            tags=self.tags,
+            meta=self.meta,
         )
 
 
@@ -486,12 +494,20 @@ def _request(
         timeout=options.get("timeout", made.timeout),
         deadline=options.get("deadline"),
         on_commit=options.get("on_commit"),
+        tags=_tags(made, options),
+        meta=encode_meta(options.get("meta")),
+        is_outside=options.get("outside_transaction", False),
         unique=(
             None
             if unique is None
             else unique.resolve(made.name, made.signature, args, kwargs)
         ),
     )
+
+
+def _tags(made: Task[..., Any], options: Mapping[str, Any]) -> tuple[str, ...]:
+    given = options.get("tags")
+    return joined_tags((*made.tags, *check_tags(given))) if given else made.tags
 
 
 def _sealed(
@@ -561,6 +577,9 @@ def _request_by_name(
         timeout=options.get("timeout"),
         deadline=options.get("deadline"),
         on_commit=options.get("on_commit"),
+        tags=check_tags(options.get("tags", ())),
+        meta=encode_meta(options.get("meta")),
+        is_outside=options.get("outside_transaction", False),
         unique=(
             None if unique is None else unique.resolve(task_name, None, args, keywords)
         ),
@@ -569,6 +588,9 @@ def _request_by_name(
 
 def _insert(request: JobRequest[R]) -> JobHandle[R]:
     job, using = request.new_job(), get_settings().database
+    if request.is_outside:
+        outside.insert(job, using=using)
+        return _handle(job, None, using)
     if request.on_commit not in (None, using):
         if request.unique is not None and request.unique.rule.on_conflict == "raise":
             raise ArgumentError(
@@ -653,6 +675,11 @@ def _new_job(request: object) -> NewJob:
         raise ArgumentError(
             f"enqueue_many with a job of using(on_commit={request.on_commit!r}): give "
             "transaction.on_commit() a function that calls enqueue_many"
+        )
+    if request.is_outside:
+        raise ArgumentError(
+            "enqueue_many with a job of using(outside_transaction=True): call its "
+            "enqueue() instead"
         )
     return request.new_job()
 

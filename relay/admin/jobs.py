@@ -108,10 +108,15 @@ def _uuid_of(term: str) -> UUID | None:
         return None
 
 
+def _tag_of(term: str) -> str | None:
+    prefix, _, tag = term.partition(":")
+    return tag.strip() if prefix == "tag" else None
+
+
 def _is_windowed(request: HttpRequest, term: str) -> bool:
     """Tell whether no index serves what is asked for."""
     state = request.GET.get("state")
-    if term and _uuid_of(term):
+    if term and (_uuid_of(term) or _tag_of(term) is not None):
         return False
     if state == JobState.BLOCKED:
         return True
@@ -157,9 +162,9 @@ class JobAdmin(RelayAdmin):
     list_filter = (JobStateFilter, QueueFilter)
     search_fields = ("id",)
     search_help_text = (
-        "A job's id, or how the name of its task begins. The states that wait, run or "
-        f"failed are searched whole; otherwise the newest {NEWEST:,} jobs are, by task "
-        "and by queue."
+        "A job's id, how the name of its task begins, or tag: and one of its tags. The "
+        "states that wait, run or failed are searched whole; otherwise the newest "
+        f"{NEWEST:,} jobs are, by task and by queue."
     )
     actions = ("cancel", "retry", "replay", "run_now")
     fieldsets = (
@@ -216,6 +221,8 @@ class JobAdmin(RelayAdmin):
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         term = request.GET.get("q", "").strip()
+        if _tag_of(term) is not None:
+            return ("-created_at",)  # what relay_job_tags_idx finds is sorted
         if _is_windowed(request, term) or (term and _uuid_of(term)):
             return _NEWEST_FIRST
         return _ORDERS.get(request.GET.get("state", ""), _NEWEST_FIRST)
@@ -223,11 +230,14 @@ class JobAdmin(RelayAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: models.QuerySet[Any], search_term: str
     ) -> tuple[models.QuerySet[Any], bool]:
-        """Find the id, or tasks whose name so begins; no other column is searched."""
+        """Find the id, the tag, or tasks whose name so begins; nothing else."""
         term = search_term.strip()
         job_id = _uuid_of(term)
         if job_id is not None:
             return queryset.filter(pk=job_id), False
+        tag = _tag_of(term)
+        if tag is not None:  # relay_job_tags_idx
+            return queryset.filter(tags__contains=[tag]), False
         if term:
             queryset = queryset.filter(task__startswith=term)
         if _is_windowed(request, term):

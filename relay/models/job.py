@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import ClassVar
 
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models.functions import Now
 
@@ -176,6 +177,11 @@ class Job(models.Model):
                 name="relay_job_replay_idx",
                 fields=["replay_of"],
                 condition=models.Q(replay_of__isnull=False),
+            ),
+            GinIndex(
+                name="relay_job_tags_idx",
+                fields=["tags"],
+                condition=models.Q(tags__isnull=False),
             ),
             # Running ones are past caring: they would stay at its front.
             models.Index(

@@ -79,6 +79,7 @@ class _Wanted:
     priority: Any
     run_at: Any
     state: Any
+    tags: Any
 
     def __str__(self) -> str:
         asked = [
@@ -96,6 +97,8 @@ class _Wanted:
             if (wanted := getattr(self, name)) is not _ANY
             and wanted != getattr(job, name)
         ]
+        if self.tags is not _ANY and not set(self.tags) <= set(job.tags or ()):
+            found.append(f"tags: wanted {list(self.tags)!r}, is {job.tags or []!r}")
         return found if self.args is _ANY else [*found, *_compare(self.args, job)]
 
 
@@ -141,6 +144,8 @@ def _want(
 ) -> _Wanted:
     if isinstance(args, str):
         raise TypeError(f"args={args!r}: give a dict by parameter, or a list of all")
+    if isinstance(options["tags"], str):
+        raise TypeError(f"tags={options['tags']!r}: give a list of them")
     return _Wanted(
         task=_ANY if task is None else getattr(task, "name", task),
         args=_ANY if args is None else args,
@@ -160,6 +165,7 @@ def enqueued(
     priority: Any = _ANY,
     run_at: Any = _ANY,
     state: Any = _ANY,
+    tags: Any = _ANY,
     using: str | None = None,
 ) -> list[Job]:
     """Return the jobs that are like this, oldest first, whatever became of them.
@@ -169,11 +175,18 @@ def enqueued(
         args: a dict compares only the parameters it names, a list all positional ones.
         run_at: an instant, or approx(...).
         state: as 'queued', for those that still wait.
+        tags: a job must have all of these; it may have others.
     """
     wanted = _want(
         task,
         args,
-        {"queue": queue, "priority": priority, "run_at": run_at, "state": state},
+        {
+            "queue": queue,
+            "priority": priority,
+            "run_at": run_at,
+            "state": state,
+            "tags": tags,
+        },
     )
     return [job for job in _jobs(using) if not wanted.differences(job)]
 
@@ -186,6 +199,7 @@ def assert_enqueued(
     priority: Any = _ANY,
     run_at: Any = _ANY,
     state: Any = _ANY,
+    tags: Any = _ANY,
     count: int | None = None,
     using: str | None = None,
 ) -> list[Job]:
@@ -198,7 +212,13 @@ def assert_enqueued(
     wanted = _want(
         task,
         args,
-        {"queue": queue, "priority": priority, "run_at": run_at, "state": state},
+        {
+            "queue": queue,
+            "priority": priority,
+            "run_at": run_at,
+            "state": state,
+            "tags": tags,
+        },
     )
     jobs = _jobs(using)
     found = [job for job in jobs if not wanted.differences(job)]
@@ -219,6 +239,7 @@ def refute_enqueued(
     priority: Any = _ANY,
     run_at: Any = _ANY,
     state: Any = _ANY,
+    tags: Any = _ANY,
     using: str | None = None,
 ) -> None:
     """Fail if a job like this was enqueued. Arguments as enqueued()."""
@@ -226,7 +247,13 @@ def refute_enqueued(
     wanted = _want(
         task,
         args,
-        {"queue": queue, "priority": priority, "run_at": run_at, "state": state},
+        {
+            "queue": queue,
+            "priority": priority,
+            "run_at": run_at,
+            "state": state,
+            "tags": tags,
+        },
     )
     found = [job for job in _jobs(using) if not wanted.differences(job)]
     if found:

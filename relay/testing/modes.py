@@ -10,7 +10,7 @@ from unittest import mock
 
 from asgiref.sync import iscoroutinefunction
 
-from relay.engine import enqueue, wakeup
+from relay.engine import enqueue, outside, wakeup
 from relay.engine.new_job import NewJob
 from relay.testing.running import run_inline
 
@@ -31,7 +31,8 @@ class mode:
 
     Each makes the row. inline runs the job at once, in the caller's transaction, if it
     is ready, and raises what its handler raises, a Retry aside. manual leaves it to
-    drain() and run_job(), and sends no wake-up. off is as in production.
+    drain() and run_job(), and sends no wake-up. off is as in production. In both of the
+    others outside_transaction joins the caller's, as its row would outlive the test.
     """
 
     def __init__(self, name: Mode) -> None:
@@ -74,7 +75,7 @@ class mode:
 
 def _install() -> None:
     insert, insert_many = enqueue.insert, enqueue.insert_many
-    announce = wakeup.announce
+    announce, insert_outside = wakeup.announce, outside.insert
 
     def _insert(job: NewJob, *, using: str) -> Any:
         done: Any = insert(job, using=using)
@@ -86,6 +87,12 @@ def _install() -> None:
         _after(jobs, using)
         return done
 
+    def _insert_outside(job: NewJob, *, using: str) -> None:
+        if _entered[-1] == "off":
+            insert_outside(job, using=using)
+        else:
+            _insert(job, using=using)
+
     def _announce(*args: Any, **kwargs: Any) -> None:
         if _entered[-1] == "off":
             announce(*args, **kwargs)
@@ -93,6 +100,7 @@ def _install() -> None:
     for module, name, instead in (
         (enqueue, "insert", _insert),
         (enqueue, "insert_many", _insert_many),
+        (outside, "insert", _insert_outside),
         (wakeup, "announce", _announce),
     ):
         _patches.enter_context(mock.patch.object(module, name, instead))

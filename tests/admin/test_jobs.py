@@ -84,6 +84,17 @@ def test_search_finds_an_id_or_the_beginning_of_a_tasks_name(browser: Client) ->
     assert listed(browser, "?q=mail&state=queued") == {mail.pk}
 
 
+def test_search_finds_a_tag(browser: Client) -> None:
+    one = Job.objects.create(task="app.one", tags=["import-7", "eu"])
+    Job.objects.create(task="app.two", tags=["import-70"])
+    Job.objects.create(task="app.three")
+
+    assert listed(browser, "?q=tag:import-7") == {one.pk}
+    assert listed(browser, "?q=tag:eu&state=queued") == {one.pk}
+    assert listed(browser, "?q=tag:eu&state=failed") == set()
+    assert b"import-7" in browser.get(f"{LIST}{one.pk}/change/").content
+
+
 def test_what_no_index_serves_is_searched_among_the_newest(
     browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

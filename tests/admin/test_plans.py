@@ -93,7 +93,9 @@ def test_failure_050_every_list_filter_and_search_goes_by_an_index(
     request.getfixturevalue(statistics)
     Queue.objects.create(name="rare")
     Job.objects.create(task="one", queue="rare", state="running", worker_id=uuid7())
+    Job.objects.create(task="two", tags=["import-7", "eu"])
     queries = ["", "?p=200", f"?q={uuid7()}", "?q=app.task_7", "?q=nothing"]
+    queries += ["?q=tag:import-7", "?q=tag:none", "?q=tag:eu&state=queued"]
     for state in JobState.values:
         queries += [f"?state={state}"]
         queries += [f"?state={state}&queue={name}" for name in ("rare", "default")]

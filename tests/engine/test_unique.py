@@ -858,3 +858,25 @@ def test_plain_connections_see_the_key_s_mode_and_the_key() -> None:
         ).fetchone()
 
     assert found == (True,)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_10_000_jobs_tell_by_position_which_are_duplicates(is_async: bool) -> None:
+    rule = Unique(on=("user_id",))
+    first = {number: add(rule, number).id for number in range(0, 5_000, 1_000)}
+    # Each number twice, so that half are duplicates of earlier ones of these.
+    keyed = sync.using(unique=rule)
+    requests = [keyed.job(place // 2, place) for place in range(10_000)]
+
+    with CaptureQueriesContext(connection) as captured:
+        if is_async:
+            handles = async_to_sync(aenqueue_many)(requests)
+        else:
+            handles = enqueue_many(requests)
+
+    assert len(captured) < 10
+    for place, handle in enumerate(handles):
+        number = place // 2
+        assert handle.is_duplicate == (number in first), place
+        assert handle.id == first.setdefault(number, handle.id), place
+    assert Job.objects.count() == len(first) == 5_000

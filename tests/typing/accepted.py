@@ -134,6 +134,8 @@ def calls() -> None:
     assert_type(within.enqueue(42), JobHandle[str])
     bare.using(timeout=timedelta(seconds=1)).using(timeout=None).enqueue(1)
     bare.using(deadline=timedelta(hours=1)).using(deadline=None).enqueue(1)
+    bare.using(tags=["a"], meta={"b": 1}).using(meta=None, tags=()).enqueue(1)
+    bare.using(outside_transaction=True).enqueue(1)
     assert_type(unique.using(unique=None).enqueue(1).is_duplicate, bool)
     enqueue("a:b", unique=Unique(key="c", until="forever"))
     assert_type(bare.using(queue="a").using(priority=1).job(1), JobRequest[str])
@@ -191,6 +193,8 @@ async def embedded() -> None:
 
 
 assert_type(current_job().occurrence(), JobOccurrence | None)
+assert_type(current_job().tags(), tuple[str, ...])
+assert_type(current_job().meta(), dict[str, Any])
 
 
 async def occurrence() -> JobOccurrence | None:

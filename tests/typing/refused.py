@@ -81,6 +81,8 @@ bare.enqueue(1, "x")  # E: call-arg
 bare.enqueue(1, c=2)  # E: call-arg
 bare.using(priority="high")  # E: arg-type
 bare.using(on_commit=True)  # E: arg-type
+bare.using(tags=7)  # E: arg-type
+bare.using(meta=["a"])  # E: arg-type
 bare.using(delay=1)  # E: call-arg
 bare.using(queue="mail").enqueue("1")  # E: arg-type
 bare.job("1")  # E: arg-type

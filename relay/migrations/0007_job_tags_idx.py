@@ -1,0 +1,26 @@
+import django.contrib.postgres.indexes
+from django.contrib.postgres.operations import AddIndexConcurrently
+from django.db import migrations, models
+
+# CONCURRENTLY: SHARE UPDATE EXCLUSIVE on relay_job, so that enqueues, claims and
+# finishes go on; it waits for the transactions that are open. Jobs without tags are not
+# in it, and pay nothing for it.
+
+
+class Migration(migrations.Migration):
+    """The index by which jobs are found by their tags."""
+
+    atomic = False
+
+    dependencies = [("relay", "0006_output_and_step")]
+
+    operations = [
+        AddIndexConcurrently(
+            model_name="job",
+            index=django.contrib.postgres.indexes.GinIndex(
+                condition=models.Q(("tags__isnull", False)),
+                fields=["tags"],
+                name="relay_job_tags_idx",
+            ),
+        ),
+    ]
