@@ -23,16 +23,14 @@ import psycopg
 from relay.conf import get_settings
 from relay.engine import holdings, lease
 from relay.engine.connection import EngineConnection, connect, is_outage
-from relay.engine.ended import AWAITED_CHANNEL
 from relay.engine.finish import read_finished, send_settled
-from relay.engine.wakeup import CANCEL_CHANNEL, CHANNEL, parse
 from relay.scheduler.duty import ScheduleDuty
 from relay.worker.cancels import write_cancels
 from relay.worker.duties import Duty, Expire, Promote, Prune, Reap, wake
+from relay.worker.listener import Listener
 from relay.worker.messages import Channel
 from relay.worker.shared import SharedState
 from relay.worker.stuck import read_timed_out
-from relay.worker.waiters import write_awaited
 
 __all__ = ["GAVE_UP", "Keeper", "KeeperOptions"]
 
@@ -50,8 +48,6 @@ CANCEL_POLL_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 4.0
 # Exit code: jobs were left to their leases. No other end of a process has it.
 GAVE_UP: Final = 3
-# A wake-up datagram stays well below every system's limit.
-_LARGEST_WAKEUP_BYTES: Final = 32_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,12 +109,9 @@ class Keeper:
         self._connect_at = 0.0
         self._backoff_seconds = FIRST_BACKOFF_SECONDS
         self._reported_at = float("-inf")
-        self._listener: EngineConnection | None = None
-        self._listen_at = 0.0
-        self._is_listening = (
-            self._settings.notify and not self._settings.transaction_pooler
+        self._listener = Listener(
+            options.queues, children, on_cancel=self._look_for_cancels
         )
-        self._was_listening = False
         self._renew_at = 0.0
         self._cancel_at = 0.0
         self._is_draining = False
@@ -221,12 +214,12 @@ class Keeper:
         if self._stop_by is not None:
             until.append(self._stop_by)
         first = max(min(until), self._connect_at)
-        self._listen(now)
+        self._listener.listen(now)
         readers: list[Any] = [self._parent, self._parent_pipe]
-        if self._listener is not None:
-            readers.append(self._listener)
-        elif self._is_listening:
-            first = min(first, self._listen_at)
+        if self._listener.connection is not None:
+            readers.append(self._listener.connection)
+        elif self._listener.due_at is not None:
+            first = min(first, self._listener.due_at)
         ready, _, _ = select.select(readers, [], [], min(1.0, max(0.0, first - now)))
         if self._parent_pipe in ready:
             self._end_orphaned()
@@ -234,8 +227,8 @@ class Keeper:
             for message in self._parent.receive():
                 self._take_in(message)
         self._parent.flush()
-        if self._listener is not None and self._listener in ready:
-            self._read_notifications(self._listener)
+        if self._listener.connection in ready:
+            self._listener.read()
 
     def _end_orphaned(self) -> NoReturn:
         os._exit(1)  # the parent is gone, and with it the children
@@ -345,7 +338,7 @@ class Keeper:
             child.is_registered = True
             table.mark_registered()
             self._backoff_seconds = FIRST_BACKOFF_SECONDS
-            self._nudge(b"")
+            self._listener.nudge(b"")
 
     def _has_leases(self) -> bool:
         """Tell whether a child has a lease already, be it from an earlier keeper."""
@@ -387,6 +380,9 @@ class Keeper:
                 "draining",
             )
             self._is_drain_told = True
+
+    def _look_for_cancels(self) -> None:
+        self._cancel_at = 0.0
 
     def _tell_cancels(self, connection: EngineConnection, now: float) -> None:
         """Tell each child which of its jobs are to stop, again until they have.
@@ -442,61 +438,3 @@ class Keeper:
                 "database trouble: leases cannot be renewed now",
                 extra={"event": "worker.heartbeat_failed", "error": str(error)},
             )
-
-    def _listen(self, now: float) -> None:
-        if not self._is_listening or self._listener is not None:
-            return
-        if now < self._listen_at:
-            return
-        spread = random.uniform(0.5, 1.5)  # noqa: S311 - only spreads load
-        self._listen_at = now + spread
-        try:
-            listener = connect(self._settings.database, role="listen", name="listen")
-            for channel in (CHANNEL, CANCEL_CHANNEL, AWAITED_CHANNEL):
-                listener.execute(f"LISTEN {channel}".encode())
-        except psycopg.Error:
-            return  # the work connection reports the outage; polling goes on
-        self._listener = listener
-        # What was sent in the gap is lost: look once.
-        self._nudge(b"")
-        if self._was_listening:
-            logger.info(
-                "listening for wake-ups again", extra={"event": "worker.listening"}
-            )
-        self._was_listening = True
-
-    def _read_notifications(self, listener: EngineConnection) -> None:
-        served = set(self._options.queues)
-        lines: set[bytes] = set()
-        try:
-            listener.pgconn.consume_input()
-            while (notification := listener.pgconn.notifies()) is not None:
-                if notification.relname == CANCEL_CHANNEL.encode():
-                    self._cancel_at = 0.0
-                    continue
-                if notification.relname == AWAITED_CHANNEL.encode():
-                    self._nudge(write_awaited(notification.extra))
-                    continue
-                hint = parse(notification.extra.decode("utf-8", "replace"))
-                if hint is not None and hint[0] in served:
-                    lines.add(notification.extra)
-        except psycopg.Error as error:
-            listener.close()
-            self._listener = None
-            logger.warning(
-                "wake-ups lost: polling until LISTEN is back",
-                extra={"event": "worker.listen_lost", "error": str(error)},
-            )
-            return
-        if lines:
-            self._nudge(b"\n".join(lines))
-
-    def _nudge(self, text: bytes) -> None:
-        """Wake every child; too long a text is cut at a line: the sweep finds all."""
-        if len(text) > _LARGEST_WAKEUP_BYTES:
-            text = text[: text.rindex(b"\n", 0, _LARGEST_WAKEUP_BYTES)]
-        for child in self._sockets:
-            try:
-                child.send(text)
-            except OSError:
-                continue  # it has unread ones, or it is gone

@@ -274,7 +274,7 @@ def test_a_wake_up_reaches_every_child_and_a_full_one_is_passed_over(
         while True:
             keeper.send(b"x" * 1_000)
 
-    office.keeper._nudge(b"default 0 1")
+    office.keeper._listener.nudge(b"default 0 1")
 
     assert other.recv(100) == b"default 0 1"
 
@@ -282,7 +282,7 @@ def test_a_wake_up_reaches_every_child_and_a_full_one_is_passed_over(
 def test_a_long_wake_up_is_cut_between_two_lines(office: Office) -> None:
     line = b"default 0 123456789"
 
-    office.keeper._nudge(b"\n".join([line] * 5_000))
+    office.keeper._listener.nudge(b"\n".join([line] * 5_000))
 
     received = office.children[0][1].recv(65_536)
     assert set(received.split(b"\n")) == {line}
@@ -323,8 +323,8 @@ def test_the_keeper_looks_for_cancels_once_a_second_and_when_it_hears_of_one(
     assert keeper_module.CANCEL_POLL_SECONDS == 1
     monkeypatch.setattr(keeper_module, "CANCEL_POLL_SECONDS", 1_000.0)
     worker_id = office.start_child(0)
-    office.keeper._listen(time.monotonic())
-    listener = office.keeper._listener
+    office.keeper._listener.listen(time.monotonic())
+    listener = office.keeper._listener.connection
     assert listener is not None
     office.keeper._work()
     [job_id] = rows.hold(duty, worker_id, cancel_requested_at="now")
@@ -334,7 +334,7 @@ def test_the_keeper_looks_for_cancels_once_a_second_and_when_it_hears_of_one(
     assert cancels(office, 0) == []
     duty.execute("SELECT pg_notify('relay_cancel', '')")
     select.select([listener], [], [], 60)
-    office.keeper._read_notifications(listener)
+    office.keeper._listener.read()
     office.keeper._work()
     listener.close()
 
