@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -136,12 +137,16 @@ def verdict_if_killed(job: ClaimedJob) -> tuple[float, float]:
         rules = get_task(job.task).retries
     except UnknownTask:
         rules = NO_RULES
-    verb, delay = judge(
+    ruling = partial(
+        judge,
         JobTimeout(NOT_STOPPED),
         failures=job.failures,
         max_retries=job.max_retries,
-        rules=rules,
     )
+    try:
+        verb, delay = ruling(rules=rules)
+    except BaseException:  # an edge: a backoff that exits must not cost the slot
+        verb, delay = ruling()
     if verb != "retry":
         return -1.0, 0.0
     if isinstance(rules.until, datetime):

@@ -7,10 +7,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from relay import task
 from relay.engine.claim import ClaimedJob
 from relay.engine.finish import Completed, Outcome, Settled
 from relay.exceptions import Cancelled
@@ -18,6 +20,18 @@ from relay.ids import uuid7
 from relay.worker.interruption import Interruptible
 from relay.worker.pool import Ended, Pool
 from relay.worker.shared import SharedState, SlotTable
+
+
+def leave(failures: int, error: BaseException) -> timedelta:
+    raise SystemExit
+
+
+@task(name="s.leaves", backoff=leave)
+def leaves() -> None: ...
+
+
+@task(name="a.leaves", backoff=leave)
+def leaves_too() -> None: ...
 
 
 class Gated:
@@ -384,3 +398,16 @@ def test_a_storm_of_both_kinds_loses_no_wake_up(
 
     assert len({end.job.id for end in ended}) == rounds * each
     assert executor.most <= 3
+
+
+@pytest.mark.parametrize("name", ["s.leaves", "a.leaves"])
+def test_a_backoff_that_exits_costs_no_slot(
+    executor: Gated, bench: Callable[[int], Bench], name: str
+) -> None:
+    it = bench(1)
+    limited = make_job(name)._replace(timeout_ms=60_000, max_retries=1)
+    executor.let_end(1)
+
+    it.pool.submit([limited], seconds_each=0.0)
+
+    assert [end.job for end in it.wait_for_ends(1)] == [limited]
