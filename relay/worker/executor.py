@@ -162,8 +162,10 @@ class Executor:
                 if interruptible.is_watched:
                     self._watch.end(interruptible)
                 _quietly(self.clean)
+                if capture is not None:
+                    _quietly(logs.end, capture)
             if capture is not None:
-                _quietly(self._end_capture, job, task, capture, outcome)
+                _quietly(self._keep_log, job, task, capture, outcome)
         _quietly(self._log, job, outcome, begun_at)
         return outcome
 
@@ -202,8 +204,10 @@ class Executor:
             finally:
                 if interruptible.is_watched:
                     self._watch.end(interruptible)
+                if capture is not None:
+                    _quietly(logs.end, capture)
             if capture is not None:
-                _quietly(self._end_capture, job, task, capture, outcome)
+                _quietly(self._keep_log, job, task, capture, outcome)
         _quietly(self._log, job, outcome, begun_at)
         return outcome
 
@@ -234,14 +238,14 @@ class Executor:
         logs.begin(capture)
         return capture
 
-    def _end_capture(
+    def _keep_log(
         self,
         job: ClaimedJob,
         task: Task[..., Any],
         capture: logs.Capture,
         outcome: Outcome,
     ) -> None:
-        text = logs.end(capture)
+        text = capture.text()
         has_failed = isinstance(outcome, Settled) and outcome.verb in _FAILED
         if text and (has_failed or self._capture_mode(task) is True):
             [masked] = mask_text(job.args, job.id, text)

@@ -278,6 +278,22 @@ def test_without_being_asked_for_no_log_is_kept() -> None:
     assert logged(run(plain, log)) == []
 
 
+@pytest.mark.parametrize("made", [captured, acaptured])
+def test_an_attempt_that_breaks_off_leaves_no_capture_behind(made: Any) -> None:
+    class Exits(Exception):
+        def __str__(self) -> str:
+            raise SystemExit
+
+    def log() -> None:
+        raise Exits
+
+    handlers = list(logging.getLogger().handlers)
+    handle = run(made, log)
+
+    assert handle.state == "failed"
+    assert logging.getLogger().handlers == handlers
+
+
 def test_each_attempt_that_fails_has_its_log() -> None:
     def log() -> None:
         logging.getLogger("shop").warning("attempt %d", current_job().attempt)
