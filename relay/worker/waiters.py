@@ -75,6 +75,7 @@ class Waiters:
         Raises:
             psycopg.Error: the connection is lost.
         """
+        self._forget(time.monotonic())
         if not self._ended:
             return
         ended, self._ended = self._ended, set()
@@ -87,4 +88,3 @@ class Waiters:
                 "those who wait for jobs could not be told of their ends",
                 extra={"event": "worker.waiters_untold", "error": str(error)},
             )
-        self._forget(time.monotonic())

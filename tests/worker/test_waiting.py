@@ -87,6 +87,19 @@ def test_who_has_not_asked_again_is_forgotten(
     assert not waiters.is_awaited
 
 
+def test_who_waits_for_a_job_of_another_child_is_forgotten(
+    duty: EngineConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiters = Waiters()
+    waiters.read(write_awaited(uuid7().hex.encode()))
+    monkeypatch.setattr(waiters_module, "REMEMBERED_SECONDS", 0.0)
+
+    waiters.note([uuid7()])
+    waiters.tell(duty)
+
+    assert not waiters.is_awaited
+
+
 def test_a_child_remembers_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiters_module, "MOST_AWAITED", 2)
     waiters, ids = Waiters(), [uuid7() for _ in range(3)]
