@@ -43,7 +43,7 @@ def test_isolated_jobs_run_beside_the_web_process_and_crash_alone(
     database.wait_for_start(neighbour)
 
     job = database.enqueue_one(f"{TASKS}.die", "segfault", 1)
-    database.wait_for(job, seconds=60)
+    database.wait_for(job)
     (tmp_path / "open").touch()
     database.wait_for(neighbour)
 
@@ -59,7 +59,7 @@ def test_its_nursery_is_started_again(database: Database, sites: Sites) -> None:
     start(sites)
 
     job = database.enqueue_one(f"{TASKS}.kill_the_nursery")
-    database.wait_for(job, seconds=90)
+    database.wait_for(job)
 
     row = database.job(job)
     assert (row["attempt"], row["crashes"]) == (2, 1)
@@ -74,7 +74,7 @@ def test_what_outlives_the_grace_is_interrupted_and_released_uncharged(
         database.enqueue_one(f"{TASKS}.anap", 600),
         database.enqueue_one(f"{TASKS}.nap", 600),
     ]
-    started = [database.wait_for_start(job, seconds=60) for job in jobs]
+    started = [database.wait_for_start(job) for job in jobs]
 
     assert site.stop() == 0
 
@@ -91,7 +91,7 @@ def test_isolated_processes_end_with_a_web_process_that_is_killed(
 ) -> None:
     site = start(sites)
     job = database.enqueue_one(f"{TASKS}.run_program")
-    started = database.wait_for_start(job, seconds=60)
+    started = database.wait_for_start(job)
 
     os.kill(site.pid, signal.SIGKILL)
 

@@ -250,7 +250,7 @@ def test_a_query_that_sleeps_ends_with_the_job_s_timeout_and_costs_no_child(
     ]
 
     for job in jobs:
-        database.wait_for(job, "failed", seconds=30)
+        database.wait_for(job, "failed")
 
     for job in jobs:
         row = database.job(job)

@@ -325,7 +325,7 @@ def test_a_step_that_an_earlier_attempt_commits_meanwhile_counts(
 
     commit = threading.Thread(target=commit_once_waited_for)
     handle = run(lambda: current_job().step("pay", step))
-    commit.join(30)
+    commit.join(60)
 
     assert handle.result() == "first"
     assert Group.objects.count() == 0
@@ -450,7 +450,7 @@ def test_killed_in_the_third_step_a_job_goes_on_with_the_third(
     until(lambda: database.effects_of(job_id, "step 3"), what="the third step")
 
     os.kill(worker.child_pids()[0], signal.SIGKILL)
-    until(lambda: len(database.effects_of(job_id, "step 3")) == 2, seconds=30)
+    until(lambda: len(database.effects_of(job_id, "step 3")) == 2)
     door.touch()
     database.wait_for(job_id)
 

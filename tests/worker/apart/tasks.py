@@ -18,10 +18,13 @@ from django.contrib.contenttypes.models import ContentType
 from django.db import connection
 
 from relay import SoftTimeout, current_job, task
+from relay.worker import isolation
 from tests.worker.effects import note
 from tests.worker.tasks import backend
 
 MEBIBYTE = 1024 * 1024
+if grace := os.environ.get("WORKER_TESTS_APART_GRACE"):
+    vars(isolation)["GRACE_SECONDS"] = float(grace)
 
 
 @task(isolation="process")
