@@ -18,7 +18,7 @@ from relay.engine.claim import Marks, read_claimed, send_claim
 from relay.engine.connection import connect
 from relay.engine.finish import Completed, read_finished, send_completed
 from relay.ids import uuid7
-from relay.tasks import JobRequest, enqueue_many
+from relay.requests import JobRequest, enqueue_many
 
 __all__ = ["empty", "enqueue_all", "pace", "raw_drain", "settle", "worker"]
 

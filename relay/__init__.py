@@ -33,21 +33,14 @@ from relay.exceptions import (
     WaitRefused,
 )
 from relay.failure import Failure
+from relay.handles import JobHandle
 from relay.occurrence import JobOccurrence
 from relay.progress import Progress
+from relay.requests import JobRequest, aenqueue_many, enqueue_many
 from relay.retention import Retention
 from relay.retry import Backoff
 from relay.scheduler.declare import cron, every, once
-from relay.tasks import (
-    JobHandle,
-    JobRequest,
-    Task,
-    aenqueue,
-    aenqueue_many,
-    enqueue,
-    enqueue_many,
-    task,
-)
+from relay.tasks import Task, aenqueue, enqueue, task
 from relay.unique import Unique
 
 __all__ = [

@@ -1,0 +1,300 @@
+"""What is asked for: a call, checked and encoded, and then enqueued."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.db import transaction
+
+from relay import codec, sensitive
+from relay.conf import DEFAULT_QUEUE, get_settings
+from relay.engine import enqueue as engine
+from relay.engine import outside
+from relay.engine.new_job import KeyHolder, NewJob
+from relay.exceptions import ArgumentError, EncodeError
+from relay.handles import JobHandle
+from relay.ids import uuid7
+from relay.labels import check_tags, encode_meta, joined_tags
+from relay.options import check_enqueue_options, check_task_name, split_deadline
+from relay.unique import Unique, UniqueKey
+
+if TYPE_CHECKING:
+    from relay.tasks import Task
+
+__all__ = [
+    "NO_OPTIONS",
+    "JobRequest",
+    "aenqueue_many",
+    "ainsert",
+    "enqueue_many",
+    "insert",
+    "request_by_name",
+    "request_of",
+    "sensitive_names",
+]
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+def sensitive_names(given: Sequence[str] | Literal[True]) -> sensitive.Names:
+    return True if given is True else tuple(given)
+
+
+NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest(Generic[R_co]):
+    """A job that is checked and encoded but not enqueued yet; made by Task.job.
+
+    Attributes:
+        args: the arguments as JSON, not shown.
+        sealed: where in them stands what new_job encrypts.
+    """
+
+    task: str
+    args: str = field(repr=False)
+    queue: str
+    priority: int
+    max_retries: int
+    run_at: datetime | None = None
+    run_in: timedelta | None = None
+    id: UUID | None = None
+    unique: UniqueKey | None = None
+    timeout: timedelta | None = None
+    deadline: datetime | timedelta | None = None
+    on_commit: str | None = None
+    tags: tuple[str, ...] = ()
+    meta: str | None = field(default=None, repr=False)
+    is_outside: bool = False
+    sealed: tuple[sensitive.Place, ...] = ()
+
+    def new_job(self) -> NewJob:
+        """Return what the engine inserts, with a new id unless one was given.
+
+        Raises:
+            SettingsError: an argument is sensitive, and there is no key.
+            MissingKey: as above, and the key cannot be fetched.
+        """
+        job_id = self.id or uuid7()
+        deadline, deadline_in = split_deadline(self.deadline)
+        return NewJob(
+            id=job_id,
+            task=self.task,
+            queue=self.queue,
+            args=(
+                sensitive.seal_arguments(self.args, self.sealed, job_id)
+                if self.sealed
+                else self.args
+            ),
+            priority=self.priority,
+            run_at=self.run_at,
+            run_in=self.run_in,
+            max_retries=self.max_retries,
+            unique=self.unique,
+            timeout=self.timeout,
+            deadline=deadline,
+            deadline_in=deadline_in,
+            tags=self.tags,
+            meta=self.meta,
+        )
+
+
+def request_of(
+    made: Task[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    options: Mapping[str, Any],
+) -> JobRequest[Any]:
+    try:
+        made.signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise ArgumentError(f"{made.name}{made.signature}: {error}") from None
+    max_retries = options.get("max_retries", made.max_retries)
+    unique: Unique | None = options.get("unique", made.unique)
+    sealed: tuple[sensitive.Place, ...] = ()
+    if made.sensitive or options.get("sensitive"):
+        sealed = _sealed(made.name, made, args, kwargs, options, unique)
+    return JobRequest(
+        task=made.name,
+        args=_encode(args, kwargs, sealed),
+        sealed=sealed,
+        queue=options.get("queue", made.queue),
+        priority=options.get("priority", made.priority),
+        max_retries=(
+            get_settings().max_retries if max_retries is None else max_retries
+        ),
+        run_at=options.get("run_at"),
+        run_in=options.get("run_in"),
+        id=options.get("id"),
+        timeout=options.get("timeout", made.timeout),
+        deadline=options.get("deadline"),
+        on_commit=options.get("on_commit"),
+        tags=_tags(made, options),
+        meta=encode_meta(options.get("meta")),
+        is_outside=options.get("outside_transaction", False),
+        unique=(
+            None
+            if unique is None
+            else unique.resolve(made.name, made.signature, args, kwargs)
+        ),
+    )
+
+
+def _tags(made: Task[..., Any], options: Mapping[str, Any]) -> tuple[str, ...]:
+    given = options.get("tags")
+    return joined_tags((*made.tags, *check_tags(given))) if given else made.tags
+
+
+def _sealed(
+    name: str,
+    made: Task[..., Any] | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    options: Mapping[str, Any],
+    unique: Unique | None,
+) -> tuple[sensitive.Place, ...]:
+    """Return where what is sensitive stands in a call, for a task or a name."""
+    sensitive.check_library()
+    names = sensitive_names(options.get("sensitive", ()))
+    signature = None
+    if made is not None:
+        signature = made.signature
+        sensitive.check_names(name, signature, names)
+        names = sensitive.united(made.sensitive, names)
+    sensitive.check_unique(name, unique, names)
+    return sensitive.find_places(name, signature, names, args, kwargs)
+
+
+def _encode(
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    sealed: tuple[sensitive.Place, ...],
+) -> str:
+    settings = get_settings()
+    try:
+        return codec.encode_arguments(
+            args,
+            kwargs,
+            limit_bytes=settings.max_argument_bytes,
+            depth=settings.max_depth,
+        )
+    except EncodeError as error:
+        failure = sensitive.veiled(error, sealed)
+    raise failure  # here: the first one, which may quote a value, must not follow it
+
+
+def request_by_name(
+    name: object,
+    made: Task[..., Any] | None,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+) -> JobRequest[Any]:
+    check_enqueue_options(options)
+    keywords = dict(kwargs or {})
+    if made is not None:
+        return request_of(made, args, keywords, options)
+    task_name = check_task_name(name)
+    unique: Unique | None = options.get("unique")
+    sealed: tuple[sensitive.Place, ...] = ()
+    if options.get("sensitive"):
+        sealed = _sealed(task_name, None, args, keywords, options, unique)
+    return JobRequest(
+        task=task_name,
+        args=_encode(args, keywords, sealed),
+        sealed=sealed,
+        queue=options.get("queue", DEFAULT_QUEUE),
+        priority=options.get("priority", 0),
+        max_retries=options.get("max_retries", get_settings().max_retries),
+        run_at=options.get("run_at"),
+        run_in=options.get("run_in"),
+        id=options.get("id"),
+        timeout=options.get("timeout"),
+        deadline=options.get("deadline"),
+        on_commit=options.get("on_commit"),
+        tags=check_tags(options.get("tags", ())),
+        meta=encode_meta(options.get("meta")),
+        is_outside=options.get("outside_transaction", False),
+        unique=(
+            None if unique is None else unique.resolve(task_name, None, args, keywords)
+        ),
+    )
+
+
+def insert(request: JobRequest[R]) -> JobHandle[R]:
+    job, using = request.new_job(), get_settings().database
+    if request.is_outside:
+        outside.insert(job, using=using)
+        return _handle(job, None, using)
+    if request.on_commit not in (None, using):
+        if request.unique is not None and request.unique.rule.on_conflict == "raise":
+            raise ArgumentError(
+                f"using(on_commit={request.on_commit!r}) with Unique(on_conflict="
+                '"raise"): after the commit there is nobody to raise it to; give '
+                'on_conflict="return"'
+            )
+        insert = functools.partial(engine.insert, job, using=using)
+        transaction.on_commit(insert, using=request.on_commit)
+        return _handle(job, None, using)
+    return _handle(job, engine.insert(job, using=using), using)
+
+
+def _handle(job: NewJob, holder: KeyHolder | None, using: str) -> JobHandle[Any]:
+    if holder is None:
+        return JobHandle(job.id, job.task, using=using)
+    return JobHandle(holder.id, holder.task, using=using, is_duplicate=True)
+
+
+# Django's connections belong to threads: thread_sensitive keeps async code on the one
+# that its request's sync code uses.
+ainsert: Final = sync_to_async(insert, thread_sensitive=True)
+
+
+def enqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:
+    """Enqueue all jobs at once, of any tasks, or none; their handles in order.
+
+    A handle whose is_duplicate is true is that of the job which holds the unique key,
+    be it an earlier one of these.
+
+    Raises:
+        django.db.IntegrityError: a job without a unique key has an id, given by
+            using(id=...), that is there already.
+        DuplicateJob: a unique key is held, and its rule says "raise"; none is enqueued.
+
+    Transaction: joins the caller's on the alias RELAY["DATABASE"].
+    """
+    jobs, using = [_new_job(request) for request in requests], get_settings().database
+    holders = engine.insert_many(jobs, using=using)
+    return [_handle(job, holders.get(place), using) for place, job in enumerate(jobs)]
+
+
+def _new_job(request: object) -> NewJob:
+    if not isinstance(request, JobRequest):
+        raise ArgumentError(
+            f"enqueue_many with {request!r}: give what a task's job(...) returns"
+        )
+    if request.on_commit not in (None, get_settings().database):
+        raise ArgumentError(
+            f"enqueue_many with a job of using(on_commit={request.on_commit!r}): give "
+            "transaction.on_commit() a function that calls enqueue_many"
+        )
+    if request.is_outside:
+        raise ArgumentError(
+            "enqueue_many with a job of using(outside_transaction=True): call its "
+            "enqueue() instead"
+        )
+    return request.new_job()
+
+
+async def aenqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:
+    """As enqueue_many; in a transaction of its own."""
+    return await sync_to_async(enqueue_many, thread_sensitive=True)(requests)
