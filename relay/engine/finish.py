@@ -56,7 +56,7 @@ RETURNING job.id
 """
 
 # As COMPLETE, for results that go before their jobs: expires_at is when the result
-# goes, and meta says for how long the row stays, for DROP_RESULTS to find.
+# goes, and meta says for how long the row stays, for PRUNE_JOBS to find.
 COMPLETE_EXPIRING: Final = """
 UPDATE relay_job AS job
 SET state = 'completed', error_class = NULL, error_message = NULL,

@@ -8,7 +8,6 @@ from typing import Final
 from relay.engine.connection import EngineConnection
 
 __all__ = [
-    "drop_results",
     "prune_jobs",
     "prune_occurrences",
     "prune_queue_history",
@@ -24,46 +23,42 @@ KEEP_QUEUE_HISTORY: Final = timedelta(days=90)
 KEEP_OCCURRENCES: Final = timedelta(days=32)
 
 # Index: relay_job_retention_idx. What COMPLETE_EXPIRING has put off goes on here: the
-# result goes, and the row has the rest of its time. Null there is for ever.
-DROP_RESULTS: Final = """
-WITH old AS MATERIALIZED (
-    SELECT id FROM relay_job
-    WHERE expires_at <= statement_timestamp()
-      AND state = 'completed' AND meta ? 'row_keep_s'
-    ORDER BY expires_at
-    LIMIT %(limit)s
-    FOR NO KEY UPDATE SKIP LOCKED
-)
-UPDATE relay_job AS job
-SET result = NULL, meta = nullif(meta - 'row_keep_s', '{}'),
-    expires_at = CASE
-        WHEN unique_until > finished_at
-             + make_interval(secs => (meta->>'row_keep_s')::float8) THEN unique_until
-        ELSE finished_at + make_interval(secs => (meta->>'row_keep_s')::float8) END
-FROM old WHERE job.id = old.id
-"""
-
-# Index: relay_job_retention_idx. Children have no foreign key: they go here.
+# result goes, and the row has the rest of its time; null there is for ever. One walk
+# for both, as whatever was passed over would be read again by every batch. Children
+# have no foreign key: they go here. What must not be read yet has its expires_at ahead.
 PRUNE_JOBS: Final = """
 WITH old AS MATERIALIZED (
-    SELECT id FROM relay_job
+    SELECT id, state = 'completed' AND coalesce(meta ? 'row_keep_s', false) AS goes_on
+    FROM relay_job
     WHERE expires_at <= statement_timestamp()
       AND state IN ('completed', 'failed', 'cancelled')
-      AND (unique_until IS NULL OR unique_until <= statement_timestamp())
-      AND NOT (state = 'completed' AND coalesce(meta ? 'row_keep_s', false))
+      AND (unique_until IS NULL OR unique_until <= statement_timestamp()
+           OR state = 'completed' AND meta ? 'row_keep_s')
     ORDER BY expires_at
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
+), emptied AS (
+    UPDATE relay_job AS job
+    SET result = NULL, meta = nullif(meta - 'row_keep_s', '{}'),
+        expires_at = CASE
+            WHEN unique_until > finished_at
+                 + make_interval(secs => (meta->>'row_keep_s')::float8)
+            THEN unique_until
+            ELSE finished_at
+                 + make_interval(secs => (meta->>'row_keep_s')::float8) END
+    FROM old WHERE job.id = old.id AND old.goes_on
+), gone AS (
+    DELETE FROM relay_job AS job USING old WHERE job.id = old.id AND NOT old.goes_on
 ), attempts AS (
-    DELETE FROM relay_attempt USING old WHERE job_id = old.id
+    DELETE FROM relay_attempt USING old WHERE job_id = old.id AND NOT old.goes_on
 ), history AS (
-    DELETE FROM relay_history USING old WHERE job_id = old.id
+    DELETE FROM relay_history USING old WHERE job_id = old.id AND NOT old.goes_on
 ), outputs AS (
-    DELETE FROM relay_output USING old WHERE job_id = old.id
+    DELETE FROM relay_output USING old WHERE job_id = old.id AND NOT old.goes_on
 ), steps AS (
-    DELETE FROM relay_step USING old WHERE job_id = old.id
+    DELETE FROM relay_step USING old WHERE job_id = old.id AND NOT old.goes_on
 )
-DELETE FROM relay_job USING old WHERE relay_job.id = old.id
+SELECT count(*) FROM old
 """
 
 # Rows are made in the order of their ids: only the oldest few are looked at.
@@ -103,25 +98,17 @@ DELETE FROM relay_history USING old WHERE relay_history.id = old.id
 """
 
 
-def drop_results(connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> int:
-    """Drop at most limit results that are kept for less than their jobs.
-
-    Call again while limit come back.
-
-    Transaction: its own. Rows locked by others are skipped.
-    """
-    return connection.execute(DROP_RESULTS, {"limit": limit}).rowcount
-
-
 def prune_jobs(connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> int:
-    """Delete at most limit finished jobs past their retention; return how many.
+    """Prune at most limit finished jobs past their retention; return how many.
 
-    Their attempts, history, logs and steps go with them. Call again while limit come
-    back.
+    A job goes with its attempts, history, logs and steps. Where only its result is
+    kept for less, that goes, and the job has the rest of its time. Call again while
+    limit come back.
 
     Transaction: its own. Rows locked by others are skipped.
     """
-    return connection.execute(PRUNE_JOBS, {"limit": limit}).rowcount
+    row = connection.execute(PRUNE_JOBS, {"limit": limit}).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def prune_occurrences(connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> int:

@@ -156,7 +156,6 @@ class Prune:
             prune.prune_workers,
             prune.prune_queue_history,
             prune.prune_occurrences,
-            prune.drop_results,
             prune.prune_jobs,
         ):
             while one_batch(connection) >= prune.PRUNE_BATCH:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from uuid import UUID
 
@@ -70,6 +71,23 @@ def test_prune_deletes_attempts_and_history_with_their_job_and_no_others(
     for table in ("relay_attempt", "relay_history"):
         rows = duty.execute(f"SELECT job_id, count(*) FROM {table} GROUP BY 1")
         assert rows.fetchall() == [(kept, 3)]
+
+
+@pytest.mark.parametrize("meta", [None, '{"row_keep_s": 0}'], ids=["jobs", "results"])
+def test_a_backlog_is_pruned_by_the_retention_index_a_batch_at_a_time(
+    duty: EngineConnection, meta: str | None
+) -> None:
+    old(duty, 5_000, meta=meta, finished_at=PAST)
+    duty.execute("ANALYZE relay_job")
+
+    with duty.transaction(force_rollback=True):
+        [[plan]] = duty.execute(
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {prune.PRUNE_JOBS}", {"limit": 10}
+        ).fetchall()
+
+    [document] = plan if isinstance(plan, list) else json.loads(plan)
+    assert "relay_job_retention_idx" in str(document)
+    assert document["Plan"]["Shared Hit Blocks"] < 1_000
 
 
 def test_prune_keeps_a_job_while_its_unique_key_is_reserved(
