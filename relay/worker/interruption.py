@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import threading
+import time
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -17,6 +18,7 @@ from uuid import UUID
 
 from relay.context import Requests
 from relay.exceptions import Cancelled, Interrupted, JobTimeout, SoftTimeout
+from relay.worker.guarded import is_guarded
 
 __all__ = ["Interruptible"]
 
@@ -31,6 +33,9 @@ _NONE: Final[Any] = ctypes.py_object()
 # Taken by whoever raises, and by an attempt that ends while somebody does: never on an
 # ordinary job's way.
 _raising: Final = threading.Lock()
+
+# Before each look whether a handler is where an exception may arrive.
+_LOOKS: Final = (0.0,) + 20 * (0.001,)
 
 # How far an attempt has been interrupted; it only goes up.
 _SOFTLY: Final = 1
@@ -171,35 +176,46 @@ class Interruptible(Requests):
 
     # --- from any thread, for plain handlers -----------------------------------------
 
-    def interrupt(self) -> None:
+    # Each is to be called again while it says False: the handler was where nothing may
+    # arrive, as it took a lock of logging's, and was not reached.
+
+    def interrupt(self) -> bool:
         """Ask the attempt to stop, as somebody cancelled its job."""
         self.is_cancelled = True
-        self._raise(Cancelled, _FINALLY)
+        return self._raise(Cancelled, _FINALLY)
 
-    def withdraw(self) -> None:
+    def withdraw(self) -> bool:
         """Ask the attempt to stop, to be handed back.
 
         A job that is cancelled too ends cancelled.
         """
         self.is_interrupted = True
-        self._raise(Interrupted, _FINALLY)
+        return self._raise(Interrupted, _FINALLY)
 
-    def time_out(self) -> None:
+    def time_out(self) -> bool:
         """Stop the attempt, as its timeout has passed."""
         self.is_timed_out = True
-        self._raise(JobTimeout, _FINALLY)
+        return self._raise(JobTimeout, _FINALLY)
 
-    def warn(self) -> None:
+    def warn(self) -> bool:
         """Tell the attempt that its soft timeout has passed."""
-        self._raise(SoftTimeout, _SOFTLY)
+        return self._raise(SoftTimeout, _SOFTLY)
 
-    def _raise(self, error: type[BaseException], how: int) -> None:
+    def _raise(self, error: type[BaseException], how: int) -> bool:
         self._is_asked = True
-        with _raising:
-            if self._thread is not None and self._raised < how:
-                self._raised = how
-                # One that has not arrived is replaced.
-                _set_async_exc(self._thread, error)
+        for seconds in _LOOKS:
+            # Also a fresh turn at the interpreter: nobody else has one between the
+            # look and what follows.
+            time.sleep(seconds)
+            with _raising:
+                if self._thread is None or self._raised >= how:
+                    return True
+                if not is_guarded(self._thread):
+                    self._raised = how
+                    # One that has not arrived is replaced.
+                    _set_async_exc(self._thread, error)
+                    return True
+        return False
 
     # --- in the event loop, for coroutine handlers -----------------------------------
 

@@ -11,14 +11,19 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final
 
 from relay.engine.claim import ClaimedJob
 from relay.tasks import Task
 from relay.worker import statements
+from relay.worker.guarded import let_through_logging
 from relay.worker.interruption import Interruptible
 
 __all__ = ["UNWATCHED", "Watch"]
+
+# A handler that could not be reached is struck again so much later.
+AGAIN_SECONDS: Final = 0.005
 
 
 @dataclass(slots=True)
@@ -26,7 +31,7 @@ class _Limits:
     """What is to happen to an attempt and has not yet, the earliest last."""
 
     loop: asyncio.AbstractEventLoop | None
-    due: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+    due: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
 
     @property
     def next_at(self) -> float:
@@ -36,10 +41,11 @@ class _Limits:
         """Do what is due by now."""
         while self.due and self.due[-1][0] <= now:
             _, act = self.due.pop()
-            if self.loop is None:
-                act()
-            else:
+            if self.loop is not None:
                 self.loop.call_soon_threadsafe(act)
+            elif act() is False:
+                self.due.append((now + AGAIN_SECONDS, act))
+                self.due.sort(key=itemgetter(0), reverse=True)
 
 
 class Watch:
@@ -81,13 +87,14 @@ class Watch:
         hard_at = math.inf
         if job.timeout_ms is not None:
             hard_at = now + job.timeout_ms / 1_000
-            act = attempt.time_out if loop is None else attempt.time_out_task
-            limits.due.append((hard_at, act))
+            stop = attempt.time_out if loop is None else attempt.time_out_task
+            limits.due.append((hard_at, stop))
         if task.soft_timeout is not None:
             soft_at = now + task.soft_timeout.total_seconds()
             if soft_at < hard_at:
-                act = attempt.warn if loop is None else attempt.warn_task
-                limits.due.append((soft_at, act))
+                warn = attempt.warn if loop is None else attempt.warn_task
+                limits.due.append((soft_at, warn))
+                let_through_logging()
         attempt.is_watched = True
         self._limits[attempt] = limits
         if self._thread is None:
