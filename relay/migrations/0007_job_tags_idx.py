@@ -4,7 +4,8 @@ from django.db import migrations, models
 
 # CONCURRENTLY: SHARE UPDATE EXCLUSIVE on relay_job, so that enqueues, claims and
 # finishes go on; it waits for the transactions that are open. Jobs without tags are not
-# in it, and pay nothing for it.
+# in it, and pay nothing for it. A build that was broken off leaves an invalid index
+# behind, which the DROP before it takes away.
 
 
 class Migration(migrations.Migration):
@@ -15,6 +16,10 @@ class Migration(migrations.Migration):
     dependencies = [("relay", "0006_output_and_step")]
 
     operations = [
+        migrations.RunSQL(
+            "DROP INDEX CONCURRENTLY IF EXISTS relay_job_tags_idx",
+            migrations.RunSQL.noop,
+        ),
         AddIndexConcurrently(
             model_name="job",
             index=django.contrib.postgres.indexes.GinIndex(
