@@ -154,7 +154,8 @@ def begin(capture: Capture) -> None:
             logging.getLogger().addHandler(_handler)
         if capture.with_stdout:
             _running["stdout"] += 1
-            if _running["stdout"] == 1:
+            # A handler's own redirection may have put back one that was left behind.
+            if _running["stdout"] == 1 and not isinstance(sys.stdout, _Stdout):
                 sys.stdout = _Stdout(sys.stdout)
     _capture.set(capture)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextvars
+import io
 import logging
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from typing import Any
 
 import pytest
@@ -142,6 +144,23 @@ def test_prints_are_kept_where_that_is_asked_for_and_printed_all_the_same(
     assert sys.stdout is own
     assert captured(act) == ""
     assert capsys.readouterr().out == 2 * "one\ntwo and more\nno end"
+
+
+def test_a_print_is_kept_once_though_a_redirection_outlived_an_earlier_attempt() -> (
+    None
+):
+    own, elsewhere = sys.stdout, io.StringIO()
+    redirection = redirect_stdout(elsewhere)
+    try:
+        captured(redirection.__enter__, with_stdout=True)
+        redirection.__exit__(None, None, None)
+
+        text = captured(lambda: print("once"), with_stdout=True)  # noqa: T201 - what is tested
+
+        assert text.count("once") == 1
+        assert sys.stdout is own
+    finally:
+        sys.stdout = own
 
 
 def test_the_job_s_own_log_is_captured_whatever_the_level_of_the_project_s() -> None:
