@@ -173,7 +173,7 @@ class Settings:
         for key in ("notify", "schedule_in_workers", "transaction_pooler"):
             if not isinstance(getattr(self, key), bool):
                 raise _refused(key, getattr(self, key), "give True or False")
-        if self.capture_logs not in (True, False, "failed"):
+        if not isinstance(self.capture_logs, bool) and self.capture_logs != "failed":
             raise _refused(
                 "capture_logs", self.capture_logs, 'give True, False or "failed"'
             )

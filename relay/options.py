@@ -281,10 +281,13 @@ def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
 
 
 def _check_capture(options: Mapping[str, Any]) -> None:
-    logs, stdout = (options.get(f"capture_{what}") for what in ("logs", "stdout"))
-    if logs not in (None, True, False, "failed"):
+    logs, stdout = (
+        options.get("capture_logs", True),
+        options.get("capture_stdout", False),
+    )
+    if not isinstance(logs, bool) and logs != "failed":
         raise ArgumentError(f'capture_logs={logs!r}: give True, False or "failed"')
-    if stdout not in (None, True, False):
+    if not isinstance(stdout, bool):
         raise ArgumentError(f"capture_stdout={stdout!r}: give True or False")
     if stdout and logs is False:
         raise ArgumentError(

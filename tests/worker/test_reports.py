@@ -342,6 +342,8 @@ def test_prints_are_kept_where_the_task_asks_for_them(
     ("options", "said"),
     [
         ({"capture_logs": "always"}, "capture_logs='always'"),
+        ({"capture_logs": 1}, "capture_logs=1"),
+        ({"capture_logs": None, "capture_stdout": True}, "capture_logs=None"),
         ({"capture_stdout": "yes"}, "capture_stdout='yes'"),
         ({"capture_stdout": True, "capture_logs": False}, "capture_logs is False"),
     ],
