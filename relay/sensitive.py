@@ -445,7 +445,8 @@ def mask_text(document: object, job_id: UUID, *texts: str) -> tuple[str, ...]:
     """Return texts without the sensitive arguments of the job that they tell of.
 
     A handler's error may well quote what it was given. Found are whole values, of text
-    or numbers, also inside others; what a handler has computed from them is not.
+    or numbers, also inside others, and whole lines of them, as logs begin each line
+    anew; what a handler has computed from them is not.
     """
     if not _has_sealed(document):
         return texts
@@ -472,7 +473,11 @@ def _leaves(value: Any) -> Iterator[str]:
         for item in value:
             yield from _leaves(item)
     elif not isinstance(value, bool) and value is not None:
-        yield from _forms(str(value))
+        text = str(value)
+        yield from _forms(text)
+        lines = text.splitlines()
+        for line in lines if len(lines) > 1 else ():
+            yield from _forms(line.strip())
 
 
 def _shown_bytes(text: Any) -> str:

@@ -404,6 +404,16 @@ def test_what_a_handlers_error_quotes_is_masked(value: Any) -> None:
     assert text.startswith(f"bad card {sensitive.MASK}")
 
 
+def test_the_lines_of_a_value_are_masked_wherever_they_stand() -> None:
+    job_id, document = sealed(pay.job(7, "-----BEGIN KEY-----\r\n  MIIEow==\r\n"))
+
+    [text] = sensitive.mask_text(
+        document, job_id, "stdout: -----BEGIN KEY-----\nstdout:   MIIEow==\nstdout: END"
+    )
+
+    assert text == "stdout: •••\nstdout:   •••\nstdout: END"
+
+
 def test_a_result_is_encrypted_and_its_note_tells_nothing() -> None:
     job_id = uuid7()
 

@@ -15,6 +15,7 @@ from django.utils.html import escape
 
 from relay import EncodeError, JobHandle, enqueue_many
 from relay.models import Attempt, Job
+from relay.testing import drain
 from tests.worker.harness import Database, Workers, until
 from tests.worker.vault import tasks
 
@@ -76,6 +77,22 @@ def start(workers: Workers, **relay: Any) -> Any:
         environment={"WORKER_TESTS_APP": "tests.worker.vault"},
         **{"ENCRYPTION_KEYS": KEYS, **relay},
     )
+
+
+@pytest.mark.django_db
+def test_no_row_and_no_page_shows_a_canary_that_a_handler_tells_of_its_work() -> None:
+    job = tasks.report.enqueue(CANARY)
+
+    assert drain().completed == 1
+
+    rows = dict(tables())
+    for name in ("relay_job", "relay_output"):
+        assert "•••" in rows[name]
+    assert "charge" in rows["relay_step"]
+    for name, text in (*rows.items(), *pages()):
+        assert_clean(name, text)
+    assert job.progress is not None
+    assert job.progress.message == "half of •••"
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from typing import Any
@@ -38,3 +39,13 @@ def die_once(secret: str) -> int:
     if current_job().attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return len(secret)
+
+
+@task(sensitive=("secret",), capture_logs=True, capture_stdout=True)
+def report(secret: str) -> None:
+    job = current_job()
+    job.progress(50, message=f"half of {secret}")
+    job.log.info("first %s", secret)
+    logging.getLogger("relay.job.vault").warning("then %r", [secret])
+    print(f"and {secret}")  # noqa: T201 - is captured
+    job.step("charge", str, secret)
