@@ -195,8 +195,8 @@ class Pool:
 
     @property
     def is_running(self) -> bool:
-        """Whether a handler runs."""
-        return bool(self._begun_at)
+        """Whether a slot is taken: a handler runs, begins or has just ended."""
+        return len(self._free) < self._slots
 
     def interrupt_all(self) -> None:
         """Make all that runs stop, to be handed back. From any thread, and repeated.

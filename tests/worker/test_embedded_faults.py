@@ -74,6 +74,23 @@ def test_a_loop_that_fails_is_replaced_and_its_jobs_are_charged_a_crash(
     assert (row["attempt"], row["crashes"], row["failures"]) == (2, 1, 0)
 
 
+def test_jobs_that_wait_in_a_loop_that_fails_start_in_the_next_one_only(
+    database: Database, sites: Sites
+) -> None:
+    # The first ones have the worker claim those behind ahead.
+    before = database.enqueue("quick", count=60)
+    database.enqueue_one("break_the_loop")
+    behind = database.enqueue("quick", count=20)
+    sites.start(options={"concurrency": 1})
+
+    for job in (*before, *behind):
+        database.wait_for(job, seconds=60)
+
+    starts = [each.phase for job in behind for each in database.effects_of(job)]
+    assert starts.count("start") == len(behind)
+    assert {database.job(job)["crashes"] for job in behind} == {0}
+
+
 def test_a_web_process_that_holds_no_job_leaves_a_stopped_row_when_killed(
     database: Database, sites: Sites
 ) -> None:

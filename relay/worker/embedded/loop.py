@@ -38,7 +38,7 @@ class EmbeddedLoop(Loop):
 
     @property
     def is_running(self) -> bool:
-        """Whether a handler runs, be it after run() has failed."""
+        """Whether a handler runs or may begin, be it after run() has failed."""
         return self._pool.is_running
 
     def drain(self, *_: object) -> None:
@@ -46,6 +46,10 @@ class EmbeddedLoop(Loop):
         super().drain()
         with suppress(OSError):  # it is full of what wakes the loop as well
             self._waker.send(b"")
+
+    def forget_waiting(self) -> None:
+        """Let nothing start any more, once run() has failed."""
+        self._pool.withdraw()
 
     def interrupt(self) -> None:
         """Make the handlers that run stop, and hand their jobs back; may be repeated.

@@ -249,8 +249,10 @@ class EmbeddedWorker:
             return
         if self._loop_thread is not None and self._loop_thread.is_alive():
             return
+        # If the loop failed nobody takes its jobs' ends: none may start any more.
+        self._loop.forget_waiting()
         if self._loop.is_running:
-            self._loop.interrupt()  # the loop failed: nobody takes its jobs' ends
+            self._loop.interrupt()
             return
         # Let go of first: a fork must not close the numbers once more.
         ended, self._loop, self._loop_thread = self._loop, None, None
