@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -24,6 +25,7 @@ from relay.engine.finish import (
     send_completed,
     send_settled,
 )
+from relay.engine.holdings import release_held
 from relay.worker.pool import NOT_STARTED, Ended
 from relay.worker.shared import SlotTable
 from relay.worker.waiters import Waiters
@@ -62,6 +64,20 @@ class Hands:
     def end_unstarted(self, outcome: Settled, job: ClaimedJob) -> None:
         """Let a job go that was claimed and did not start."""
         self.unflushed.append(Ended(job, outcome, NOT_STARTED, 0.0))
+
+    def release_unknown(
+        self, connection: EngineConnection, rows: Mapping[UUID, int]
+    ) -> None:
+        """Release rows of this worker, with their attempts, that it does not hold."""
+        unknown = [
+            (job_id, attempt)
+            for job_id, attempt in rows.items()
+            if job_id not in self.held
+        ]
+        if unknown:
+            release_held(
+                connection, self._worker_id, unknown, reason="claimed, answer lost"
+            )
 
     def take_batch(self, limit: int) -> list[Ended]:
         """Take what is to be written next; settle() or put_back() must follow."""

@@ -22,11 +22,12 @@ import psycopg
 
 from relay.conf import get_settings
 from relay.engine import holdings, lease
-from relay.engine.connection import EngineConnection, connect, is_outage
+from relay.engine.connection import EngineConnection, is_outage
 from relay.engine.finish import read_finished, send_settled
 from relay.scheduler.duty import ScheduleDuty
 from relay.worker.cancels import write_cancels
 from relay.worker.duties import Duty, Expire, Promote, Prune, Reap, wake
+from relay.worker.link import Link
 from relay.worker.listener import Listener
 from relay.worker.messages import Channel
 from relay.worker.shared import SharedState
@@ -38,10 +39,8 @@ logger = logging.getLogger("relay.worker")
 
 # Of the lease, so that two missed renewals survive. Source: docs/explanation/leases.md.
 RENEW_FRACTION: Final = 1 / 3
-FIRST_BACKOFF_SECONDS: Final = 0.05
 LONGEST_BACKOFF_SECONDS: Final = 1.0
 LONGEST_DUTY_BACKOFF_SECONDS: Final = 60.0
-REPORT_SECONDS: Final = 60.0
 # Between two looks whether a job of the children's is to stop, if no wake-up comes.
 CANCEL_POLL_SECONDS: Final = 1.0
 # How long the keeper goes on trying to hand jobs back once everybody else is gone.
@@ -103,12 +102,15 @@ class Keeper:
         self._parent_pipe = parent_pipe
         self._children: dict[int, _Child] = {}
         self._dead: dict[UUID, holdings.DeadChild] = {}
-        self._connection: EngineConnection | None = None
+        self._link = Link(
+            role="duty",
+            name="keeper",
+            trouble="database trouble: leases cannot be renewed now",
+            event="worker.heartbeat_failed",
+            longest_seconds=LONGEST_BACKOFF_SECONDS,
+        )
         self._sound_since = 0.0
         self._worked_at = time.monotonic()
-        self._connect_at = 0.0
-        self._backoff_seconds = FIRST_BACKOFF_SECONDS
-        self._reported_at = float("-inf")
         self._listener = Listener(
             options.queues, children, on_cancel=self._look_for_cancels
         )
@@ -127,7 +129,7 @@ class Keeper:
 
     def _is_sound(self) -> bool:
         return (
-            self._connection is not None
+            self._link.connection is not None
             and time.monotonic() - self._sound_since >= self._lease.total_seconds()
         )
 
@@ -155,7 +157,7 @@ class Keeper:
             self._sound_since = now
         self._worked_at = now
         self._shared.keeper_ticked_at = now
-        if now < self._connect_at:
+        if now < self._link.retry_at:
             return
         try:
             connection = self._connected()
@@ -166,7 +168,7 @@ class Keeper:
             self._tell_drain(connection)
             self._tell_cancels(connection, now)
         except psycopg.Error as error:
-            self._lose_connection(error)
+            self._link.lose(error)
             return
         if self._stop_by is not None:
             return
@@ -178,16 +180,16 @@ class Keeper:
     def _run_duty(self, timer: _Timer) -> bool:
         """Run a duty if it is due; False if it cost the connection."""
         now = time.monotonic()
-        if now < timer.due_at or self._connection is None:
+        if now < timer.due_at or self._link.connection is None:
             return True
         name = type(timer.duty).__name__
         try:
-            timer.duty.tick(self._connection)
+            timer.duty.tick(self._link.connection)
         except Exception as error:  # an edge: one failing duty must not stop the others
             if isinstance(error, psycopg.Error) and (
-                self._connection.closed or is_outage(error)
+                self._link.connection.closed or is_outage(error)
             ):
-                self._lose_connection(error)
+                self._link.lose(error)
                 return False
             # A timeout or a deadlock costs this tick, never the connection: the
             # reaper counts how long that has been sound.
@@ -213,7 +215,7 @@ class Keeper:
         ]
         if self._stop_by is not None:
             until.append(self._stop_by)
-        first = max(min(until), self._connect_at)
+        first = max(min(until), self._link.retry_at)
         self._listener.listen(now)
         readers: list[Any] = [self._parent, self._parent_pipe]
         if self._listener.connection is not None:
@@ -337,7 +339,7 @@ class Keeper:
                 self._renew_at = sent_at + self._renew_seconds()
             child.is_registered = True
             table.mark_registered()
-            self._backoff_seconds = FIRST_BACKOFF_SECONDS
+            self._link.is_sound()
             self._listener.nudge(b"")
 
     def _has_leases(self) -> bool:
@@ -369,7 +371,7 @@ class Keeper:
                     self._parent.send(kind="lost", worker=str(worker_id))
             self._shared.lease_safe_until = sent_at + self._lease.total_seconds()
             # Only a write shows that the server takes writes.
-            self._backoff_seconds = FIRST_BACKOFF_SECONDS
+            self._link.is_sound()
         self._renew_at = sent_at + self._renew_seconds()
 
     def _tell_drain(self, connection: EngineConnection) -> None:
@@ -414,27 +416,9 @@ class Keeper:
                 with suppress(OSError):  # it has unread ones, or it is gone
                     self._sockets[index].send(datagram)
 
-    # --- connections -----------------------------------------------------------------
-
     def _connected(self) -> EngineConnection:
-        if self._connection is None:
-            self._connection = connect(
-                self._settings.database, role="duty", name="keeper"
-            )
+        if self._link.connection is None:
+            connection = self._link.connected()
             self._sound_since = time.monotonic()
-        return self._connection
-
-    def _lose_connection(self, error: psycopg.Error) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        now = time.monotonic()
-        spread = random.uniform(0.5, 1)  # noqa: S311 - only spreads load
-        self._connect_at = now + self._backoff_seconds * spread
-        self._backoff_seconds = min(2 * self._backoff_seconds, LONGEST_BACKOFF_SECONDS)
-        if now - self._reported_at >= REPORT_SECONDS:
-            self._reported_at = now
-            logger.warning(
-                "database trouble: leases cannot be renewed now",
-                extra={"event": "worker.heartbeat_failed", "error": str(error)},
-            )
+            return connection
+        return self._link.connected()

@@ -6,7 +6,6 @@ import logging
 import random
 import socket
 import time
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,7 +16,7 @@ import psycopg
 from relay.conf import Settings, get_settings
 from relay.engine import holdings
 from relay.engine.claim import ClaimedJob, Marks, QueueOrder, read_claimed, send_claim
-from relay.engine.connection import EngineConnection, connect
+from relay.engine.connection import EngineConnection
 from relay.engine.finish import (
     Settled,
     Verb,
@@ -25,12 +24,14 @@ from relay.engine.finish import (
     read_finished,
 )
 from relay.engine.wakeup import parse
+from relay.worker.alone import ALONE_SECONDS, Alone, put_off_seconds
 from relay.worker.apart import Nursery
 from relay.worker.bell import Bell
 from relay.worker.cancels import read_cancels
 from relay.worker.executor import Executor
 from relay.worker.hands import Hands
 from relay.worker.isolation import IsolatingExecutor
+from relay.worker.link import LONGEST_BACKOFF_SECONDS, Link
 from relay.worker.memory import resident_bytes
 from relay.worker.pace import UNKNOWN_SECONDS, Pace
 from relay.worker.pool import Ended, Pool
@@ -52,21 +53,9 @@ BUSY_POLL_SECONDS: Final = 0.02
 REGISTERED_POLL_SECONDS: Final = 0.25
 # Between two looks at threads that hold up what is behind them.
 POKE_SECONDS: Final = 0.005
-# Of the time between two of them, what counts at most.
-LONGEST_LOOK_SECONDS: Final = 0.05
-# What waits this long behind jobs that were thought to be short goes back.
-STUCK_SECONDS: Final = 1.0
 SWEEP_SECONDS: Final = 1.0
 # A sweep may take this part of the time; a costlier one comes less often.
 SWEEP_SHARE: Final = 0.05
-# How long a job that must run alone waits for the others before it is put off.
-# Where another job runs for longer already it is put off at once, for up to the second.
-ALONE_SECONDS: Final = 5.0
-LONGEST_ALONE_SECONDS: Final = 30.0
-# Reconnecting: from the first to the longest wait, doubled and jittered.
-FIRST_BACKOFF_SECONDS: Final = 0.05
-LONGEST_BACKOFF_SECONDS: Final = 2.0
-REPORT_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +103,13 @@ class Loop:
         self._readers = [control] if parent is None else [control, parent]
         self._bell = Bell()
         self._is_draining = False
-        self._connection: EngineConnection | None = None
+        self._link = Link(
+            role="hot",
+            name="worker",
+            trouble="database trouble: reconnecting",
+            event="worker.db_reconnect",
+            fields={"worker_id": str(worker_id)},
+        )
         self._order = QueueOrder(options.queues, strict=options.is_strict)
         self._marks = Marks()
         self._reports = Reports(self._bell.ring)
@@ -132,21 +127,14 @@ class Loop:
             nursery=nursery,
         )
         self._hands = Hands(worker_id, table)
-        self._alone: deque[ClaimedJob] = deque()
-        self._alone_since = 0.0
-        self._is_alone_running = False
+        self._alone = Alone()
         self._pace = Pace()
         self._is_hinted = True
         self._must_compare = False
         self._poll_at = 0.0
         self._sweep_at = 0.0
         self._compare_at = 0.0
-        self._connect_at = 0.0
         self._poke_at = 0.0
-        self._poked_at = 0.0
-        self._stuck_seconds = 0.0
-        self._backoff_seconds = FIRST_BACKOFF_SECONDS
-        self._reported_at = float("-inf")
 
     # --- waiting ----------------------------------------------------------------------
 
@@ -228,15 +216,15 @@ class Loop:
         if not self._table.is_registered:
             self._wait(REGISTERED_POLL_SECONDS)  # the keeper wakes it earlier
             return
-        if now < self._connect_at:
-            seconds = self._connect_at - now
+        if now < self._link.retry_at:
+            seconds = self._link.retry_at - now
             self._wait(min(seconds, POKE_SECONDS) if self._pool.is_waiting else seconds)
         else:
             try:
                 if not self._exchange(now):
                     self._wait(self._idle_seconds(now))
             except psycopg.Error as error:
-                self._lose_connection(error)
+                self._link.lose(error)
         self._run_alone(now)
         self._poke(now)
 
@@ -245,17 +233,9 @@ class Loop:
         if now < self._poke_at:
             return
         self._poke_at = now + POKE_SECONDS
-        is_stuck = self._pool.poke()
-        is_slow = self._pool.is_waiting and self._pace.is_slow
-        # Time in which nobody looked, as during a slow claim, proves little.
-        seconds = min(now - self._poked_at, LONGEST_LOOK_SECONDS)
-        self._poked_at = now
-        self._stuck_seconds += seconds
-        if not (is_stuck or is_slow):
-            self._stuck_seconds = 0.0
-        elif self._stuck_seconds > STUCK_SECONDS:
-            self._stuck_seconds = 0.0
-            self._pace.slow_down(STUCK_SECONDS)
+        is_held_up = self._pool.poke()
+        is_held_up |= self._pool.is_waiting and self._pace.is_slow
+        if self._pace.is_stuck(now, is_held_up=is_held_up):
             self._hand_back()
 
     def _collect(self) -> None:
@@ -290,8 +270,7 @@ class Loop:
         except psycopg.Error:
             self._hands.put_back(batch)
             raise
-        # Only a write shows that the server takes writes.
-        self._backoff_seconds = FIRST_BACKOFF_SECONDS
+        self._link.is_sound()
         self._hand_out(claimed)
         if self._hands.waiters.is_awaited:
             self._hands.waiters.tell(connection)
@@ -339,7 +318,7 @@ class Loop:
         self._poll_at = now + min(
             self._settings.poll_interval.total_seconds(), LONGEST_BACKOFF_SECONDS
         )
-        self._report("claim failed", error)
+        self._link.report("claim failed", error)
 
     def _note_claim(self, claimed: list[ClaimedJob], room: int, now: float) -> None:
         self._marks.note(claimed, limit=room)
@@ -355,7 +334,7 @@ class Loop:
 
     def _room(self) -> int:
         """Return how many jobs to ask for: the free slots and a small buffer."""
-        if self._is_draining or self._alone or self._is_alone_running:
+        if self._is_draining or self._alone.is_exclusive:
             return 0
         slots = self._options.concurrency
         room = slots + self._pace.buffer(slots) - self._hands.going_on
@@ -373,9 +352,7 @@ class Loop:
             elif self._pool.oldest_seconds() > ALONE_SECONDS:
                 self._put_off(job)  # it would only wait, and the others with it
             else:
-                if not self._alone:
-                    self._alone_since = time.monotonic()
-                self._alone.append(job)
+                self._alone.add(job)
         if together:
             self._pool.submit(together, seconds_each=self._pace.expected_seconds)
 
@@ -386,33 +363,23 @@ class Loop:
     def _run_alone(self, now: float) -> None:
         """Run jobs with a crash on record while this child runs nothing else."""
         if self._hands.going_on > len(self._alone):
-            if self._alone and now - self._alone_since > ALONE_SECONDS:
-                self._put_off_alone()
+            if self._alone and now > self._alone.put_off_at:
+                # The others here take too long.
+                for job in self._alone.take_all():
+                    self._put_off(job)
             elif self._alone:
                 self._release(self._pool.withdraw())  # nothing else starts meanwhile
-            return
-        self._is_alone_running = bool(self._alone)
-        if self._alone:
-            self._pool.submit([self._alone.popleft()], seconds_each=UNKNOWN_SECONDS)
-            self._alone_since = now
-
-    def _put_off_alone(self) -> None:
-        """Hand such jobs back for a while: the others here take too long."""
-        while self._alone:
-            self._put_off(self._alone.popleft())
+        elif (next_job := self._alone.next(now)) is not None:
+            self._pool.submit([next_job], seconds_each=UNKNOWN_SECONDS)
 
     def _put_off(self, job: ClaimedJob) -> None:
-        seconds = random.uniform(ALONE_SECONDS, LONGEST_ALONE_SECONDS)  # noqa: S311 - only spreads load
-        self._end_unstarted(job, "snooze", delay_seconds=seconds)
+        self._end_unstarted(job, "snooze", delay_seconds=put_off_seconds())
 
     # --- the drain -------------------------------------------------------------------
 
     def _hand_back(self) -> None:
         """Release what has not started: ready at once, uncharged."""
-        jobs = self._pool.withdraw()
-        while self._alone:
-            jobs.append(self._alone.popleft())
-        self._release(jobs)
+        self._release([*self._pool.withdraw(), *self._alone.take_all()])
 
     def _release(self, jobs: Iterable[ClaimedJob]) -> None:
         for job in jobs:
@@ -443,39 +410,10 @@ class Loop:
     # --- the connection --------------------------------------------------------------
 
     def _connected(self) -> EngineConnection:
-        if self._connection is None:
-            self._connection = connect(
-                self._settings.database, role="hot", name="worker"
-            )
+        if self._link.connection is None:
+            self._link.connected()
             self._must_compare = True
-        return self._connection
-
-    def _lose_connection(self, error: psycopg.Error) -> None:
-        """Drop the connection and wait, a little longer each time.
-
-        No job is charged: what has ended is flushed again over the next connection.
-        """
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        now = time.monotonic()
-        self._connect_at = now + self._backoff_seconds * random.uniform(0.5, 1)  # noqa: S311 - only spreads load
-        self._backoff_seconds = min(2 * self._backoff_seconds, LONGEST_BACKOFF_SECONDS)
-        self._report("database trouble: reconnecting", error)
-
-    def _report(self, message: str, error: psycopg.Error) -> None:
-        """Log trouble, but not more often than once a minute."""
-        now = time.monotonic()
-        if now - self._reported_at >= REPORT_SECONDS:
-            self._reported_at = now
-            logger.warning(
-                message,
-                extra={
-                    "event": "worker.db_reconnect",
-                    "worker_id": str(self._worker_id),
-                    "error": str(error),
-                },
-            )
+        return self._link.connected()
 
     def _compare(self, connection: EngineConnection) -> None:
         """Compare the rows this worker owns with the jobs it holds.
@@ -484,35 +422,19 @@ class Loop:
         uncharged. A job whose row is gone does not start any more.
         """
         rows = holdings.held(connection, self._worker_id, self._order.names)
-        unknown = [
-            (job_id, attempt)
-            for job_id, attempt in rows.items()
-            if job_id not in self._hands.held
-        ]
-        if unknown:
-            self._release_unknown(connection, unknown)
-        for job in [job for job in self._hands.held.values() if job.id not in rows]:
-            if self._pool.drop(job) or job in self._alone:
-                self._hands.held.pop(job.id)
-        self._alone = deque(job for job in self._alone if job.id in self._hands.held)
-        self._must_compare = False
-        self._compare_at = time.monotonic() + (self._settings.lease / 3).total_seconds()
-        self._is_hinted = True
-
-    def _release_unknown(
-        self, connection: EngineConnection, unknown: list[tuple[UUID, int]]
-    ) -> None:
         try:
-            holdings.release_held(
-                connection,
-                self._worker_id,
-                unknown,
-                reason="claimed, answer lost",
-            )
+            self._hands.release_unknown(connection, rows)
         except psycopg.Error as error:
             if not is_bad_row(error):
                 raise
-            self._report("rows that PostgreSQL refuses to release", error)
+            self._link.report("rows that PostgreSQL refuses to release", error)
+        for job in [job for job in self._hands.held.values() if job.id not in rows]:
+            if self._pool.drop(job) or job in self._alone:
+                self._hands.held.pop(job.id)
+        self._alone.keep_only(self._hands.held)
+        self._must_compare = False
+        self._compare_at = time.monotonic() + (self._settings.lease / 3).total_seconds()
+        self._is_hinted = True
 
     def _idle_seconds(self, now: float) -> float:
         """Return how long to wait when there is nothing to flush or claim."""
@@ -522,6 +444,6 @@ class Loop:
         if self._room() > 0:
             until.append(self._poll_at)
         if self._alone:
-            until.append(self._alone_since + ALONE_SECONDS)
+            until.append(self._alone.put_off_at)
         longest = self._settings.poll_interval.total_seconds()
         return min(longest, max(0.0, min(until) - now))

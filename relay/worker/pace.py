@@ -17,6 +17,11 @@ UNKNOWN_SECONDS: Final = 1.0
 # A measured run time follows new ones by this part; a long one counts at once.
 _SMOOTHING: Final = 0.05
 _SHORTEST_SECONDS: Final = 1e-6
+# What waits this long behind jobs that were thought to be short goes back.
+STUCK_SECONDS: Final = 1.0
+# Of the time between two looks, what counts at most: in a longer one nobody looked, as
+# during a slow claim, and it proves little.
+LONGEST_LOOK_SECONDS: Final = 0.05
 
 
 class Pace:
@@ -25,6 +30,8 @@ class Pace:
     def __init__(self) -> None:
         self._run_seconds: dict[str, float] = {}
         self._short_ones = 0
+        self._looked_at = 0.0
+        self._stuck_seconds = 0.0
 
     def measure(self, end: Ended) -> None:
         """Take in how long an attempt ran."""
@@ -37,10 +44,21 @@ class Pace:
             self._short_ones += 1
         self._run_seconds[queue] = known + (end.seconds - known) * _SMOOTHING
 
-    def slow_down(self, seconds: float) -> None:
-        """Take jobs to run this long at least, until others are measured."""
+    def is_stuck(self, now: float, *, is_held_up: bool) -> bool:
+        """Note whether jobs are held up now; tell whether they have been for too long.
+
+        Then jobs are taken to run that long, until others are measured.
+        """
+        self._stuck_seconds += min(now - self._looked_at, LONGEST_LOOK_SECONDS)
+        self._looked_at = now
+        if not is_held_up:
+            self._stuck_seconds = 0.0
+        if self._stuck_seconds <= STUCK_SECONDS:
+            return False
+        self._stuck_seconds = 0.0
         for queue, known in self._run_seconds.items():
-            self._run_seconds[queue] = max(known, seconds)
+            self._run_seconds[queue] = max(known, STUCK_SECONDS)
+        return True
 
     @property
     def expected_seconds(self) -> float:

@@ -88,8 +88,8 @@ class Office:
             end.close()
         for file in self.files:
             os.close(file)
-        if self.keeper._connection is not None:
-            self.keeper._connection.close()
+        if self.keeper._link.connection is not None:
+            self.keeper._link.connection.close()
 
 
 @pytest.fixture
@@ -202,14 +202,14 @@ def test_failure_115_a_failing_duty_costs_neither_the_connection_nor_the_leases(
 ) -> None:
     office.start_child(0)
     office.keeper._work()
-    connection, sound_since = office.keeper._connection, office.keeper._sound_since
+    connection, sound_since = office.keeper._link.connection, office.keeper._sound_since
     office.duty.error = error
     office.keeper._timers[0].due_at = 0
 
     office.keeper._work()
 
     assert office.duty.ticks == 2
-    assert office.keeper._connection is connection
+    assert office.keeper._link.connection is connection
     assert office.keeper._sound_since == sound_since
     assert office.keeper._timers[0].failures == 1
 
@@ -248,7 +248,7 @@ def test_failure_060_a_duty_that_meets_an_outage_makes_the_keeper_reconnect(
 
     office.keeper._work()
 
-    assert office.keeper._connection is None
+    assert office.keeper._link.connection is None
     assert office.keeper._timers[0].failures == 0
 
 

@@ -21,6 +21,7 @@ from relay.engine.finish import Completed, Outcome, Settled, send_completed
 from relay.ids import uuid7
 from relay.worker import hands as hands_module
 from relay.worker import loop as loop_module
+from relay.worker import pace
 from relay.worker.cancels import write_cancels
 from relay.worker.loop import Loop, LoopOptions
 from relay.worker.pool import Ended
@@ -76,8 +77,8 @@ class Child:
         for file in (self.alive, self.parent):
             os.close(file)
         loop._bell.close()
-        if loop._connection is not None:
-            loop._connection.close()
+        if loop._link.connection is not None:
+            loop._link.connection.close()
 
 
 @pytest.fixture
@@ -243,8 +244,8 @@ def test_a_lost_lease_is_said_even_after_the_connection_was_once_lost(
 ) -> None:
     rows.add_jobs(duty, 1)
     (job,) = child.claim(1)
-    assert child.loop._connection is not None
-    child.loop._lose_connection(psycopg.OperationalError("cut off"))
+    assert child.loop._link.connection is not None
+    child.loop._link.lose(psycopg.OperationalError("cut off"))
     duty.execute("UPDATE relay_job SET attempt = attempt + 1")
 
     child.end(job, completed(job))
@@ -379,7 +380,7 @@ def test_what_waits_makes_room_for_a_job_that_must_run_alone(
 def test_jobs_that_take_long_are_not_kept_waiting_behind_each_other(
     child: Child, duty: EngineConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_module, "STUCK_SECONDS", 0.02)
+    monkeypatch.setattr(pace, "STUCK_SECONDS", 0.02)
     monkeypatch.setattr(child.loop._pool, "poke", lambda: False)
     rows.add_jobs(duty, 2)
     ended, waiting = child.claim(2)

@@ -61,8 +61,7 @@ class EmbeddedLoop(Loop):
     def close(self) -> None:
         """End the slots' threads, once run() has ended and no handler runs."""
         self._pool.close()
-        if self._connection is not None:
-            self._connection.close()
+        self._link.close()
         self._bell.close()
 
     def disown(self) -> None:
@@ -70,7 +69,7 @@ class EmbeddedLoop(Loop):
         self._bell.close()
         if self._nursery is not None:
             self._nursery.disown()
-        if self._connection is not None:
+        if (connection := self._link.connection) is not None:
             with suppress(psycopg.Error, OSError):
                 # Not close(): that would end the session that the other one uses.
-                os.close(self._connection.pgconn.socket)
+                os.close(connection.pgconn.socket)

@@ -66,13 +66,13 @@ def files_of_relay() -> list[str]:
     assert worker is not None
     loop = worker._loop
     assert loop is not None
-    assert loop._connection is not None
+    assert loop._link.connection is not None
     ends = (worker._control, worker._waker, worker._near, worker._far)
     numbers = [
         *(end.fileno() for end in ends),
         worker._alive_reader,
         worker._alive_writer,
-        loop._connection.pgconn.socket,
+        loop._link.connection.pgconn.socket,
         *(bell._reader for bell in (worker._bell, loop._bell)),
         *(bell._writer for bell in (worker._bell, loop._bell)),
     ]
