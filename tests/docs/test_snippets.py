@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from tests.docs.pages import PAGES, ROOT, Block, blocks, links
+from tests.docs.pages import PAGES, ROOT, Block, blocks, headings, links, places
 from tests.waiting import until
 
 # Languages of blocks that show what is seen rather than what is typed.
@@ -249,11 +249,22 @@ def database(django_db_setup: None) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere_and_blocks_are_of_a_known_kind(page: Path) -> None:
-    missing = [target for target in links(page) if not target.exists()]
+    missing: list[object] = [each for each in links(page) if not each.exists()]
+    missing += [
+        (target, anchor)
+        for target, anchor in places(page)
+        if target.suffix == ".md" and anchor not in headings(target)
+    ]
     languages = {block.language for block in blocks(page)}
 
     assert missing == []
     assert languages <= KNOWN
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    readme = ROOT / "README.md"
+
+    assert {page for page in PAGES if page != readme} - set(links(readme)) == set()
 
 
 @pytest.mark.slow
