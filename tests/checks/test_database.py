@@ -52,7 +52,7 @@ def test_a_sound_database_has_nothing_to_report() -> None:
     assert run_checks(tags=[Tags.database], databases=["default"]) == []
 
 
-def test_107_nothing_is_asked_of_a_database_that_is_not_named() -> None:
+def test_failure_107_nothing_is_asked_of_a_database_that_is_not_named() -> None:
     def refuse(*args: object) -> None:
         raise AssertionError("the database was asked")
 

@@ -180,7 +180,7 @@ def test_a_zone_survives_and_not_only_its_offset() -> None:
         ([bytearray(b"x")], "value[0]", "bytearray"),
     ],
 )
-def test_73_102_148_what_cannot_be_carried_is_refused_with_its_path(
+def test_failures_073_102_148_what_cannot_be_carried_is_refused_with_its_path(
     value: Any, path: str, reason: str
 ) -> None:
     with pytest.raises(EncodeError) as refused:
@@ -483,7 +483,7 @@ def test_failure_087_a_result_that_is_too_large_is_null_with_a_note() -> None:
 # --- text ----------------------------------------------------------------------------
 
 
-def test_9_85_clean_text_shows_what_postgresql_cannot_store() -> None:
+def test_failures_009_085_clean_text_shows_what_postgresql_cannot_store() -> None:
     assert codec.clean_text("bad\x00bytes") == "bad\\x00bytes"
     assert codec.clean_text(os.fsdecode(b"caf\xe9")) == "caf\\udce9"
     assert codec.clean_text("é 𝄞") == "é 𝄞"

@@ -227,7 +227,7 @@ def test_what_a_task_cannot_be_told_is_refused(options: Any, named: str) -> None
     ],
     ids=str,
 )
-def test_123_137_what_an_enqueue_cannot_be_told_is_refused(
+def test_failures_123_137_what_an_enqueue_cannot_be_told_is_refused(
     options: Any, named: str
 ) -> None:
     for act in (add.using, partial(tasks.enqueue, "no:code")):

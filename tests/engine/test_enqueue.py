@@ -302,7 +302,7 @@ def test_an_error_of_the_database_is_djangos() -> None:
 # --- many ----------------------------------------------------------------------------
 
 
-def test_120_5000_jobs_of_mixed_tasks_go_in_by_one_call_in_order() -> None:
+def test_failure_120_5000_jobs_of_mixed_tasks_go_in_by_one_call_in_order() -> None:
     requests = [add.job(i, i) if i % 2 else echo.job(str(i)) for i in range(5_000)]
 
     handles = enqueue_many(requests)

@@ -319,7 +319,7 @@ def test_failure_034_cancel_against_finish_ends_in_exactly_one(
     assert sum(ends.values()) == 200
 
 
-def test_25_snoozes_charge_nothing_and_leave_no_error(
+def test_snoozes_charge_nothing_and_leave_no_error(
     hot: EngineConnection, duty: EngineConnection
 ) -> None:
     worker_id = add_worker(duty)

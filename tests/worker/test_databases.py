@@ -137,7 +137,7 @@ def test_two_schemas_of_one_database_hold_jobs_apart(
 
 
 @pytest.mark.parametrize("pool", [False, True], ids=["CONN_MAX_AGE=0", "pool"])
-def test_39_many_jobs_leave_no_session_beyond_one_for_each_slot(
+def test_many_jobs_leave_no_session_beyond_one_for_each_slot(
     database: Database, workers: Workers, pool: bool
 ) -> None:
     if pool:

@@ -59,7 +59,7 @@ def test_jobs_that_finish_by_themselves_are_let_go_of_without_a_second_finish(
     database.assert_nothing_started_twice()
 
 
-def test_34_a_job_cancelled_as_it_commits_has_its_row_if_and_only_if_it_completed(
+def test_failure_034_a_job_cancelled_at_its_commit_has_a_row_only_if_it_completed(
     database: Database, workers: Workers
 ) -> None:
     workers.start("-c", "4", LEASE=30)

@@ -139,7 +139,7 @@ def test_a_job_that_crashes_again_and_again_fails_as_poison(
 
 
 @pytest.mark.parametrize("task", ["grow", "agrow"])
-def test_36_a_job_over_its_memory_limit_fails_and_its_neighbours_live(
+def test_a_job_over_its_memory_limit_fails_and_its_neighbours_live(
     task: str, database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     start(workers, "-c", "3")
@@ -209,7 +209,7 @@ def test_no_more_processes_than_slots_are_kept(
         ("run_program", []),
     ],
 )
-def test_24_a_running_job_is_cancelled_within_two_seconds(
+def test_a_running_job_is_cancelled_within_two_seconds(
     task: str,
     args: list[object],
     notify: bool,
@@ -248,7 +248,7 @@ def test_24_a_running_job_is_cancelled_within_two_seconds(
         ("asleep_for_too_long", True),
     ],
 )
-def test_22_a_job_past_its_timeout_is_ended_within_a_second_and_costs_no_child(
+def test_a_job_past_its_timeout_is_ended_within_a_second_and_costs_no_child(
     task: str,
     is_cleaned: bool,
     grace: int,

@@ -95,7 +95,7 @@ def test_a_scheduled_job_starts_when_it_is_due_and_not_before(
     assert row["attempt"] == 1
 
 
-def test_124_ten_snoozes_charge_nothing_and_endless_ones_end(
+def test_failure_124_ten_snoozes_charge_nothing_and_endless_ones_end(
     database: Database, workers: Workers
 ) -> None:
     workers.start("-c", "2", SNOOZE_LIMIT=12)

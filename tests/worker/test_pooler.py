@@ -187,7 +187,7 @@ def test_failure_027_results_cancels_keys_schedules_and_transactions_work_there(
     assert "prepared statement" not in worker.text()
 
 
-def test_027_no_setting_of_relays_reaches_another_client_of_the_pooler(
+def test_failure_027_no_setting_of_relays_reaches_another_client_of_the_pooler(
     ordered: None, pooled: str, worker: Worker, database: Database
 ) -> None:
     for job in enqueue_many([tasks.transact.job(0.0) for _ in range(40)]):
