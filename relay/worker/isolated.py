@@ -261,7 +261,7 @@ class _Interruptible(Interruptible):
         with self._memory:
             return await super().wait(handler, *args)
 
-    def _raise(self, error: type[BaseException], how: int) -> None:
+    def _raise(self, error: type[BaseException], how: int) -> bool:
         self._is_asked = True
         main = threading.main_thread()
         if threading.current_thread() is main:
@@ -269,6 +269,7 @@ class _Interruptible(Interruptible):
         else:
             self._due = error, how
             signal.pthread_kill(main.ident or 0, _TELL)
+        return True
 
     def raise_what_is_due(self) -> None:
         """Raise in the handler what another thread has left."""
