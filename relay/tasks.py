@@ -346,6 +346,7 @@ def _follower(made: Task[..., Any] | None) -> rules.Follower | None:
         queue=made.queue,
         priority=made.priority,
         max_retries=made.max_retries,
+        timeout=made.timeout,
     )
 
 

@@ -37,12 +37,14 @@ class Follower:
 
     Attributes:
         max_retries: None takes the settings'.
+        timeout: of each of its attempts; None for ever.
     """
 
     task: str
     queue: str
     priority: int
     max_retries: int | None
+    timeout: timedelta | None = None
 
 
 # By the task's name: only those that say anything.
@@ -124,7 +126,7 @@ TOLD_HERE: Final = "-- on_failure\n"
 # UUIDv7, which PostgreSQL makes itself only since 18. A fifo queue has no priorities.
 _TOLD: Final = f""", told AS (
     INSERT INTO relay_job (id, created_at, run_at, state, task, queue, priority,
-                           max_retries, args)
+                           max_retries, timeout_ms, args)
     SELECT encode(set_bit(set_bit(overlay(
                uuid_send(gen_random_uuid())
                PLACING substring(int8send(
@@ -136,7 +138,7 @@ _TOLD: Final = f""", told AS (
                SELECT FROM relay_queue
                WHERE name = follower.queue AND policy = 'fifo'
            ) THEN 0 ELSE follower.priority END,
-           follower.max_retries,
+           follower.max_retries, follower.timeout_ms,
            jsonb_build_object('kwargs', jsonb_build_object(), 'args', jsonb_build_array(
                jsonb_build_object(
                    '__relay__', 'dataclass', 'class', '{FAILURE_CLASS}',
@@ -148,7 +150,8 @@ _TOLD: Final = f""", told AS (
                        'error_message', moved.error_message))))
     FROM moved
     JOIN jsonb_to_recordset(%(followers)s::jsonb) AS follower(
-        after text, task text, queue text, priority int, max_retries int
+        after text, task text, queue text, priority int, max_retries int,
+        timeout_ms int
     ) ON follower.after = moved.task
     WHERE moved.state = 'failed'
 )
@@ -175,6 +178,8 @@ def values() -> dict[str, str]:
                     "max_retries": (
                         most if follower.max_retries is None else follower.max_retries
                     ),
+                    "timeout_ms": follower.timeout
+                    and follower.timeout // timedelta(milliseconds=1),
                 }
                 for after, follower in _followers.items()
             ]

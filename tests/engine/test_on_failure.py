@@ -29,7 +29,13 @@ def tell_again(failure: Failure) -> None:
     seen.append(failure)
 
 
-@task(name="tests.follow.tell", queue="ops", priority=5, on_failure=tell_again)
+@task(
+    name="tests.follow.tell",
+    queue="ops",
+    priority=5,
+    timeout=timedelta(minutes=2),
+    on_failure=tell_again,
+)
 def tell(failure: Failure) -> None:
     seen.append(failure)
     if failure.error_class == "KeyError":
@@ -84,6 +90,7 @@ def test_a_failure_enqueues_the_follower_with_what_happened(
     [job] = followers()
     assert (job.task, job.queue, job.priority) == ("tests.follow.tell", "ops", 5)
     assert (job.state, job.max_retries, job.attempt) == ("queued", 25, 0)
+    assert job.timeout_ms == 120_000
     assert job.id.version == 7
     run_job(job)
     assert seen == [
