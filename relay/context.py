@@ -33,11 +33,12 @@ class Requests:
         is_cancelled: whether the attempt is to stop.
         is_interrupted: whether it is to stop so that its job can be handed back.
         is_timed_out: whether it is to stop because its timeout has passed.
-        steps: the names of the steps it has met; there from the first one on.
+        steps: of the steps it has met, by name, whether they are over; there from the
+            first one on.
     """
 
     __slots__ = ("is_cancelled", "is_interrupted", "is_timed_out", "steps")
-    steps: set[str]
+    steps: dict[str, bool]
 
     def __init__(self) -> None:
         self.is_cancelled = False
@@ -218,9 +219,9 @@ class CurrentJob:
 
     def _step(self, name: str) -> StepOf:
         try:
-            done = self._requests.steps
+            met = self._requests.steps
         except AttributeError:
-            done = self._requests.steps = set()
+            met = self._requests.steps = {}
         reports = _reports.get(self.worker_id)
         return StepOf(
             self.id,
@@ -228,7 +229,7 @@ class CurrentJob:
             self.attempt,
             self.worker_id,
             name,
-            done,
+            met,
             has_row=reports is None or reports.has_row,
         )
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -51,7 +52,7 @@ class StepOf(NamedTuple):
     """One step of one attempt.
 
     Attributes:
-        done: the names of the steps that this attempt has met already.
+        met: of the steps that this attempt has met, whether they are over.
         has_row: False where a test runs a handler without a job's row.
     """
 
@@ -60,7 +61,7 @@ class StepOf(NamedTuple):
     attempt: int
     worker_id: UUID
     name: str
-    done: set[str]
+    met: dict[str, bool]
     has_row: bool = True
 
 
@@ -95,19 +96,24 @@ def run_step(
             f"step {step.name!r}: {function!r} is a coroutine function; use "
             "`await current_job().astep(...)` for it"
         )
-    if not step.has_row:
-        return _met(step, function(*args, **kwargs))
     alias = get_settings().database
-    try:
-        with transaction.atomic(using=alias):
-            found = _find(step, alias)
-            if found.value is None:
-                text = _encoded(step, function(*args, **kwargs), found.is_sensitive)
-                _record(step, text, alias)
-                found = _Found(text, found.is_sensitive)
-    except _Lost:
-        found = _found_after_all(step, alias)
-    return _met(step, _decoded(step, found))
+    with _meeting(step) as is_again:
+        if not step.has_row:
+            _refuse_second(step, is_again)
+            return function(*args, **kwargs)
+        try:
+            with transaction.atomic(using=alias):
+                found = _find(step, alias)
+                if found.value is None:
+                    value = function(*args, **kwargs)
+                    text = _encoded(step, value, found.is_sensitive)
+                    _record(step, text, alias)
+                    found = _Found(text, found.is_sensitive)
+                else:
+                    _refuse_second(step, is_again)
+        except _Lost:
+            found = _found_after_all(step, alias)
+        return _decoded(step, found)
 
 
 async def arun_step(
@@ -126,16 +132,19 @@ async def arun_step(
         )
     _check(step)
     called: Callable[..., Awaitable[Any]] = function
-    if not step.has_row:
-        return _met(step, await called(*args, **kwargs))
     alias = get_settings().database
-    found = await sync_to_async(_find, thread_sensitive=True)(step, alias)
-    if found.value is None:
-        value = await called(*args, **kwargs)
-        keep = sync_to_async(_keep, thread_sensitive=True)
-        found = await keep(step, value, found.is_sensitive, alias)
-    decoded = await sync_to_async(_decoded, thread_sensitive=True)(step, found)
-    return _met(step, decoded)
+    with _meeting(step) as is_again:
+        if not step.has_row:
+            _refuse_second(step, is_again)
+            return await called(*args, **kwargs)
+        found = await sync_to_async(_find, thread_sensitive=True)(step, alias)
+        if found.value is None:
+            value = await called(*args, **kwargs)
+            keep = sync_to_async(_keep, thread_sensitive=True)
+            found = await keep(step, value, found.is_sensitive, alias)
+        else:
+            _refuse_second(step, is_again)
+        return await sync_to_async(_decoded, thread_sensitive=True)(step, found)
 
 
 def _check(step: StepOf) -> None:
@@ -150,16 +159,41 @@ def _check(step: StepOf) -> None:
         raise ArgumentError(
             f"{step.name!r} cannot name a step: it holds half of a surrogate pair"
         ) from None
-    if step.name in step.done:
+
+
+@contextmanager
+def _meeting(step: StepOf) -> Iterator[bool]:
+    """Note that the attempt meets a step; give whether it has done so before.
+
+    Once the step is over it may be met again only if a rollback has taken it back.
+
+    Raises:
+        ArgumentError: the attempt is inside a step of this name.
+    """
+    is_again = step.met.get(step.name)
+    if is_again is False:
+        raise ArgumentError(
+            f"this attempt is inside the step {step.name!r} already: give each step a "
+            "name of its own"
+        )
+    step.met[step.name] = False
+    try:
+        yield is_again is True
+    except BaseException:
+        if is_again is None:
+            del step.met[step.name]
+        else:
+            step.met[step.name] = is_again
+        raise
+    step.met[step.name] = True
+
+
+def _refuse_second(step: StepOf, is_again: bool) -> None:
+    if is_again:
         raise ArgumentError(
             f"this attempt has done the step {step.name!r} already: give each step a "
             "name of its own, such as f'charge {order_id}' in a loop"
         )
-
-
-def _met(step: StepOf, value: Any) -> Any:
-    step.done.add(step.name)
-    return value
 
 
 def _values(step: StepOf, **others: Any) -> dict[str, Any]:

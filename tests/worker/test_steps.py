@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,51 @@ def test_one_name_for_two_steps_of_an_attempt_is_refused() -> None:
     assert error_of(handle)[0] == "ArgumentError"
     assert "the step 'charge' already" in error_of(handle)[1]
     assert ran == ["charge 1"]
+
+
+def test_a_step_inside_one_of_its_own_name_is_refused() -> None:
+    def outer() -> None:
+        current_job().step("charge", note, "inner")
+
+    handle = run(lambda: current_job().step("charge", outer))
+
+    assert error_of(handle)[0] == "ArgumentError"
+    assert "inside the step 'charge'" in error_of(handle)[1]
+    assert ran == []
+
+
+def test_a_coroutine_step_inside_one_of_its_own_name_is_refused() -> None:
+    async def handler() -> None:
+        async def outer() -> None:
+            await current_job().astep("charge", note, "inner")
+
+        await current_job().astep("charge", outer)
+
+    handle = run(handler, coroutine)
+
+    assert error_of(handle)[0] == "ArgumentError"
+    assert "inside the step 'charge'" in error_of(handle)[1]
+
+
+def test_a_step_that_was_rolled_back_may_be_done_again_by_the_same_attempt() -> None:
+    def outer() -> None:
+        current_job().step("inner", note, "first")
+        raise ValueError("rolls both back")
+
+    def handler() -> str:
+        for _ in range(2):
+            with suppress(ValueError):
+                current_job().step("outer", outer)
+        with suppress(ValueError), transaction.atomic():
+            current_job().step("inner", note, "second")
+            raise ValueError("rolls it back")
+        return current_job().step("inner", lambda: "third")
+
+    handle = run(handler)
+
+    assert handle.result() == "third"
+    assert ran == ["first", "first", "second"]
+    assert Step.objects.filter(job_id=handle.id).count() == 1
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "a\x00b", "a\nb", "\ud800", 7, None])
