@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos import proc
+from tests.waiting import WAIT_SECONDS
 from tests.worker.harness import ROOT, Database, Workers, until
 
 __all__ = ["Site", "Sites"]
@@ -54,7 +55,6 @@ class Site:
     def wait_until_ready(self) -> None:
         until(
             lambda: self.process.poll() is None and len(self.workers()) == 1,
-            seconds=40,
             what=f"a worker in the web process\n{self.text()}",
         )
 
@@ -62,20 +62,20 @@ class Site:
         def found() -> list[int]:
             return [each.pid for each in self._tree() if _is_helper(each.pid)]
 
-        until(lambda: len(found()) == 1, seconds=30, what="one helper")
+        until(lambda: len(found()) == 1, what="one helper")
         return found()[0]
 
     def ask(self, path: str) -> Any:
-        until(self._port.exists, seconds=30, what=f"a port\n{self.text()}")
+        until(self._port.exists, what=f"a port\n{self.text()}")
         url = f"http://127.0.0.1:{self._port.read_text()}{path}"
         with urllib.request.urlopen(url, timeout=60) as answer:
             return json.loads(answer.read())
 
-    def stop(self, seconds: float = 40) -> int:
+    def stop(self, seconds: float = WAIT_SECONDS) -> int:
         os.kill(self.pid, signal.SIGTERM)
         return self.wait(seconds)
 
-    def wait(self, seconds: float = 40) -> int:
+    def wait(self, seconds: float = WAIT_SECONDS) -> int:
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -86,7 +86,6 @@ class Site:
         self._tree()
         until(
             lambda: not any(proc.is_same(each) for each in self._seen.values()),
-            seconds=30,
             what="the end of all of its processes",
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.harness import Database, Workers, until
+from tests.worker.harness import SHORT_LEASE, Database, Workers, until
 from tests.worker.sites import Site, Sites
 
 pytestmark = pytest.mark.slow
@@ -69,8 +69,8 @@ def test_jobs_past_the_grace_are_interrupted_and_handed_back_uncharged(
     database: Database, sites: Sites
 ) -> None:
     site = sites.start(options={"grace": 0.1})
-    plain = database.enqueue_one("beat", 600, 0.1)
-    coroutine = database.enqueue_one("anap", 60.0)
+    plain = database.enqueue_one("beat", 6_000, 0.1)
+    coroutine = database.enqueue_one("anap", 600.0)
     database.wait_for_start(plain)
     database.wait_for_start(coroutine)
 
@@ -87,11 +87,11 @@ def test_failure_030_a_job_that_cannot_be_stopped_goes_back_once_the_process_end
     database: Database, sites: Sites
 ) -> None:
     site = sites.start(options={"grace": 0.1})
-    job = database.enqueue_one("nap", 60.0)
+    job = database.enqueue_one("nap", 600.0)
     database.wait_for_start(job)
 
     os.kill(site.pid, signal.SIGTERM)
-    until(lambda: "jobs go on past the grace" in site.text(), seconds=30)
+    until(lambda: "jobs go on past the grace" in site.text())
     site.wait()
     database.wait_for(job, "queued")
 
@@ -103,13 +103,13 @@ def test_failure_030_a_job_that_cannot_be_stopped_goes_back_once_the_process_end
 def test_the_jobs_of_a_killed_web_process_are_taken_by_another_worker(
     database: Database, sites: Sites, workers: Workers, tmp_path: Path
 ) -> None:
-    site = sites.start()
+    site = sites.start(LEASE=300)
     job = database.enqueue_one("gate", str(tmp_path / "open"))
     database.wait_for_start(job)
-    other = workers.start("-c", "1", LEASE=10)
+    other = workers.start("-c", "1", LEASE=300)
 
     os.kill(site.pid, signal.SIGKILL)
-    again = database.wait_for_start(job, count=2, seconds=12)
+    again = database.wait_for_start(job, count=2)  # no lease is waited for
     (tmp_path / "open").touch()
     database.wait_for(job)
 
@@ -122,11 +122,11 @@ def test_the_jobs_of_a_killed_web_process_are_taken_by_another_worker(
 def test_jobs_come_back_after_the_lease_where_the_helper_dies_too(
     database: Database, sites: Sites, workers: Workers, tmp_path: Path
 ) -> None:
-    site = sites.start(LEASE=4)
+    site = sites.start(LEASE=SHORT_LEASE)
     job = database.enqueue_one("gate", str(tmp_path / "open"))
     database.wait_for_start(job)
     helper = site.helper_pid()
-    workers.start("-c", "1", LEASE=4)
+    workers.start("-c", "1", LEASE=SHORT_LEASE)
 
     os.kill(helper, signal.SIGSTOP)
     os.kill(site.pid, signal.SIGKILL)
@@ -141,17 +141,17 @@ def test_jobs_come_back_after_the_lease_where_the_helper_dies_too(
 def test_a_dead_helper_is_replaced_and_no_job_is_doubled(
     database: Database, sites: Sites, workers: Workers, tmp_path: Path
 ) -> None:
-    site = sites.start(LEASE=20)
+    site = sites.start(LEASE=60)
     job = database.enqueue_one("gate", str(tmp_path / "open"))
     database.wait_for_start(job)
-    other = workers.start("-c", "1", LEASE=20)
+    other = workers.start("-c", "1", LEASE=60)
     (before,) = site.workers()
     helper = site.helper_pid()
     expiry = "SELECT lease_expires_at FROM relay_worker WHERE id = %s"
     seen = database.ask(expiry, before["id"])
 
     os.kill(helper, signal.SIGKILL)
-    until(lambda: database.ask(expiry, before["id"]) > seen, seconds=20)
+    until(lambda: database.ask(expiry, before["id"]) > seen)
     another = site.helper_pid()
     (tmp_path / "open").touch()
     database.wait_for(job)
@@ -169,12 +169,12 @@ def test_a_dead_helper_is_replaced_and_no_job_is_doubled(
 def test_a_call_into_c_that_holds_the_interpreter_past_the_lease_runs_once(
     database: Database, sites: Sites, workers: Workers
 ) -> None:
-    site = sites.start(LEASE=2)
-    job = database.enqueue_one("hold_interpreter", 6.0)
+    site = sites.start(LEASE=SHORT_LEASE)
+    job = database.enqueue_one("hold_interpreter", 2.2 * SHORT_LEASE)
     database.wait_for_start(job)
-    workers.start("-c", "2", LEASE=2)
+    workers.start("-c", "2", LEASE=SHORT_LEASE)
 
-    database.wait_for(job, seconds=60)
+    database.wait_for(job)
 
     assert database.effects_of(job, "end")[0].pid == site.pid
     assert len(database.effects_of(job, "start")) == 1
@@ -184,8 +184,8 @@ def test_a_call_into_c_that_holds_the_interpreter_past_the_lease_runs_once(
 def test_a_lost_lease_interrupts_the_jobs_and_a_new_worker_begins(
     database: Database, sites: Sites
 ) -> None:
-    site = sites.start(LEASE=2)
-    job = database.enqueue_one("beat", 50, 0.1)
+    site = sites.start(LEASE=2 * SHORT_LEASE)
+    job = database.enqueue_one("beat", 80, 0.1)
     database.wait_for_start(job)
     (before,) = site.workers()
 
@@ -193,7 +193,7 @@ def test_a_lost_lease_interrupts_the_jobs_and_a_new_worker_begins(
         "UPDATE relay_worker SET state = 'lost' WHERE id = %s", (before["id"],)
     )
     database.wait_for_start(job, count=2)
-    database.wait_for(job, seconds=40)
+    database.wait_for(job)
 
     assert [effect.attempt for effect in database.effects_of(job, "end")] == [2]
     assert len(database.effects_of(job, "start")) == 2
@@ -226,7 +226,7 @@ def test_a_cancelled_job_stops_and_costs_its_worker_nothing(
     database: Database, sites: Sites
 ) -> None:
     site = sites.start()
-    job = database.enqueue_one("beat", 600, 0.1)
+    job = database.enqueue_one("beat", 6_000, 0.1)
     database.wait_for_start(job)
     (before,) = site.workers()
 
@@ -293,7 +293,7 @@ def test_runserver_restarts_its_worker_when_the_code_changes(
     database.wait_for_start(running)
 
     (tmp_path / "project" / "edited_wsgi.py").write_text(f"{WSGI}\nchanged = True\n")
-    until(lambda: {row["id"] for row in site.workers()} - {before["id"]}, seconds=40)
+    until(lambda: {row["id"] for row in site.workers()} - {before["id"]})
 
     (after,) = site.workers()
     assert before["pid"] != after["pid"] != site.pid
@@ -302,7 +302,7 @@ def test_runserver_restarts_its_worker_when_the_code_changes(
     database.wait_for(later)
     assert [effect.pid for effect in database.effects_of(later)] == [after["pid"]]
     count = "SELECT count(*) FROM relay_worker WHERE state IN ('running', 'draining')"
-    assert database.ask(count) == 1
+    until(lambda: database.ask(count) == 1)
 
 
 def test_runserver_without_its_reloader_has_one_worker(

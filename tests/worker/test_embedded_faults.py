@@ -33,10 +33,10 @@ def test_failure_059_handlers_are_interrupted_before_their_lease_may_have_run_ou
     workers.start("-c", "2", LEASE=8)
 
     proxy.loses_answers.set()
-    again = database.wait_for_start(job, count=2, seconds=60)
+    again = database.wait_for_start(job, count=2)
     proxy.cut()
-    database.wait_for(job, seconds=60)
-    until(lambda: [row["id"] for row in site.workers()] != [before["id"]], seconds=60)
+    database.wait_for(job)
+    until(lambda: [row["id"] for row in site.workers()] != [before["id"]])
     site.wait_until_ready()
 
     first = [each for each in database.effects_of(job) if each.attempt == 1]
@@ -53,8 +53,8 @@ def test_a_helper_that_stands_still_is_replaced(
     helper = site.helper_pid()
 
     os.kill(helper, signal.SIGSTOP)
-    until(lambda: "stands still" in site.text(), seconds=30)
-    database.wait_for(database.enqueue_one("quick"), seconds=60)
+    until(lambda: "stands still" in site.text())
+    database.wait_for(database.enqueue_one("quick"))
 
     assert site.helper_pid() != helper
 
@@ -66,7 +66,7 @@ def test_a_loop_that_fails_is_replaced_and_its_jobs_are_charged_a_crash(
     (before,) = site.workers()
 
     job = database.enqueue_one("break_the_loop")
-    database.wait_for(job, seconds=60)
+    database.wait_for(job)
 
     (after,) = site.workers()
     assert after["id"] != before["id"]
@@ -109,7 +109,7 @@ def test_a_drain_that_a_kill_cuts_short_charges_nothing(
     database: Database, sites: Sites
 ) -> None:
     site = sites.start(options={"grace": 60})
-    job = database.enqueue_one("nap", 60.0)
+    job = database.enqueue_one("nap", 600.0)
     database.wait_for_start(job)
 
     os.kill(site.pid, signal.SIGTERM)

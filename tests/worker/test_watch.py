@@ -61,9 +61,9 @@ def test_an_attempt_is_warned_and_then_ended() -> None:
     watch, attempt = Watch(), Told()
 
     begin(watch, attempt, job(0.2), limited(0.1))
-    assert attempt.told.wait(timeout=10)
+    assert attempt.told.wait(timeout=60)
     attempt.told.clear()
-    assert len(attempt.acts) == 2 or attempt.told.wait(timeout=10)
+    assert len(attempt.acts) == 2 or attempt.told.wait(timeout=60)
 
     assert attempt.acts == ["warn", "time out"]
 
@@ -74,7 +74,7 @@ def test_an_earlier_moment_wakes_a_watch_that_sleeps_for_a_later_one() -> None:
     begin(watch, late, job(3_600), limited())
     begin(watch, early, job(0.05), limited())
 
-    assert early.told.wait(timeout=10)
+    assert early.told.wait(timeout=60)
     assert late.acts == []
 
 
@@ -84,7 +84,7 @@ def test_an_attempt_that_has_ended_is_not_told_and_leaves_nothing_behind() -> No
     begin(watch, ended, job(3_600), limited(3_599))
     watch.end(ended)
     begin(watch, marker, job(0.05), limited())
-    assert marker.told.wait(timeout=10)
+    assert marker.told.wait(timeout=60)
     watch.end(marker)
 
     assert ended.acts == []
@@ -96,7 +96,7 @@ def test_a_soft_timeout_after_the_end_warns_nobody() -> None:
 
     begin(watch, attempt, job(0.05), limited(0.06))
 
-    assert attempt.told.wait(timeout=10)
+    assert attempt.told.wait(timeout=60)
     assert attempt.acts == ["time out"]
 
 
@@ -149,6 +149,6 @@ def test_a_plain_handler_is_ended_in_its_thread() -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join(timeout=10)
+    thread.join(timeout=60)
 
     assert len(ends) == 1
