@@ -13,7 +13,7 @@ from uuid import UUID
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
-from relay import codec, sensitive
+from relay import codec, sensitive, sensitive_places
 from relay.conf import DEFAULT_QUEUE, get_settings
 from relay.engine import enqueue as engine
 from relay.engine import outside
@@ -44,7 +44,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-def sensitive_names(given: Sequence[str] | Literal[True]) -> sensitive.Names:
+def sensitive_names(given: Sequence[str] | Literal[True]) -> sensitive_places.Names:
     return True if given is True else tuple(given)
 
 
@@ -75,7 +75,7 @@ class JobRequest(Generic[R_co]):
     tags: tuple[str, ...] = ()
     meta: str | None = field(default=None, repr=False)
     is_outside: bool = False
-    sealed: tuple[sensitive.Place, ...] = ()
+    sealed: tuple[sensitive_places.Place, ...] = ()
 
     def new_job(self) -> NewJob:
         """Return what the engine inserts, with a new id unless one was given.
@@ -120,7 +120,7 @@ def request_of(
         raise ArgumentError(f"{made.name}{made.signature}: {error}") from None
     max_retries = options.get("max_retries", made.max_retries)
     unique: Unique | None = options.get("unique", made.unique)
-    sealed: tuple[sensitive.Place, ...] = ()
+    sealed: tuple[sensitive_places.Place, ...] = ()
     if made.sensitive or options.get("sensitive"):
         sealed = _sealed(made.name, made, args, kwargs, options, unique)
     return JobRequest(
@@ -161,23 +161,23 @@ def _sealed(
     kwargs: dict[str, Any],
     options: Mapping[str, Any],
     unique: Unique | None,
-) -> tuple[sensitive.Place, ...]:
+) -> tuple[sensitive_places.Place, ...]:
     """Return where what is sensitive stands in a call, for a task or a name."""
-    sensitive.check_library()
+    sensitive_places.check_library()
     names = sensitive_names(options.get("sensitive", ()))
     signature = None
     if made is not None:
         signature = made.signature
-        sensitive.check_names(name, signature, names)
-        names = sensitive.united(made.sensitive, names)
-    sensitive.check_unique(name, unique, names)
-    return sensitive.find_places(name, signature, names, args, kwargs)
+        sensitive_places.check_names(name, signature, names)
+        names = sensitive_places.united(made.sensitive, names)
+    sensitive_places.check_unique(name, unique, names)
+    return sensitive_places.find_places(name, signature, names, args, kwargs)
 
 
 def _encode(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    sealed: tuple[sensitive.Place, ...],
+    sealed: tuple[sensitive_places.Place, ...],
 ) -> str:
     settings = get_settings()
     try:
@@ -188,7 +188,7 @@ def _encode(
             depth=settings.max_depth,
         )
     except EncodeError as error:
-        failure = sensitive.veiled(error, sealed)
+        failure = sensitive_places.veiled(error, sealed)
     raise failure  # here: the first one, which may quote a value, must not follow it
 
 
@@ -205,7 +205,7 @@ def request_by_name(
         return request_of(made, args, keywords, options)
     task_name = check_task_name(name)
     unique: Unique | None = options.get("unique")
-    sealed: tuple[sensitive.Place, ...] = ()
+    sealed: tuple[sensitive_places.Place, ...] = ()
     if options.get("sensitive"):
         sealed = _sealed(task_name, None, args, keywords, options, unique)
     return JobRequest(

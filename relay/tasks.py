@@ -21,7 +21,7 @@ from typing import (
 
 from asgiref.sync import iscoroutinefunction
 
-from relay import codec, sensitive
+from relay import codec, sensitive_places
 from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
 from relay.dataclass_names import signature
 from relay.engine import rules
@@ -149,11 +149,13 @@ class Task(Generic[P, R]):
             "capture_logs", True if self.capture_stdout else None
         )
         self.tags: tuple[str, ...] = check_tags(options.get("tags", ()))
-        self.sensitive: sensitive.Names = sensitive_names(options.get("sensitive", ()))
+        self.sensitive: sensitive_places.Names = sensitive_names(
+            options.get("sensitive", ())
+        )
         if self.sensitive:
-            sensitive.check_library()
-            sensitive.check_names(self.name, self.signature, self.sensitive)
-            sensitive.check_unique(self.name, self.unique, self.sensitive)
+            sensitive_places.check_library()
+            sensitive_places.check_names(self.name, self.signature, self.sensitive)
+            sensitive_places.check_unique(self.name, self.unique, self.sensitive)
         if "on_failure" in options:
             _check_on_failure(self.name, self.on_failure)
 

@@ -17,7 +17,7 @@ from django.conf import settings
 from django.core import checks
 from django.utils import timezone
 
-from relay import sensitive, tasks
+from relay import sensitive, sensitive_places, tasks
 from relay.backends.library import (
     BaseTaskBackend,
     InvalidTask,
@@ -251,7 +251,7 @@ class RelayBackend(BaseTaskBackend):
         if isinstance(task.run_after, timedelta):
             task = varied(task, run_after=run_at)
         if native.sensitive:  # a result is shown, logged and handed to receivers
-            places = sensitive.find_places(
+            places = sensitive_places.find_places(
                 native.name, native.signature, native.sensitive, args, kwargs
             )
             args, kwargs = sensitive.mask_arguments(places, args, kwargs)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any, Protocol
 from uuid import UUID
 
-from relay import sensitive
+from relay import sensitive_places
 from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
 from relay.engine.new_job import NewJob
 from relay.exceptions import ScheduleError, UnknownTask
@@ -99,7 +99,7 @@ def refuse_sensitive(
     Raises:
         ScheduleError: it would.
     """
-    if task.sensitive and sensitive.find_places(
+    if task.sensitive and sensitive_places.find_places(
         task.name, task.signature, task.sensitive, args, kwargs
     ):
         raise ScheduleError(
