@@ -349,6 +349,7 @@ def _follower(made: Task[..., Any] | None) -> rules.Follower | None:
         priority=made.priority,
         max_retries=made.max_retries,
         timeout=made.timeout,
+        tags=made.tags,
     )
 
 

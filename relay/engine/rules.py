@@ -45,6 +45,7 @@ class Follower:
     priority: int
     max_retries: int | None
     timeout: timedelta | None = None
+    tags: tuple[str, ...] = ()
 
 
 # By the task's name: only those that say anything.
@@ -126,7 +127,7 @@ TOLD_HERE: Final = "-- on_failure\n"
 # UUIDv7, which PostgreSQL makes itself only since 18. A fifo queue has no priorities.
 _TOLD: Final = f""", told AS (
     INSERT INTO relay_job (id, created_at, run_at, state, task, queue, priority,
-                           max_retries, timeout_ms, args)
+                           max_retries, timeout_ms, tags, args)
     SELECT encode(set_bit(set_bit(overlay(
                uuid_send(gen_random_uuid())
                PLACING substring(int8send(
@@ -138,7 +139,7 @@ _TOLD: Final = f""", told AS (
                SELECT FROM relay_queue
                WHERE name = follower.queue AND policy = 'fifo'
            ) THEN 0 ELSE follower.priority END,
-           follower.max_retries, follower.timeout_ms,
+           follower.max_retries, follower.timeout_ms, follower.tags,
            jsonb_build_object('kwargs', jsonb_build_object(), 'args', jsonb_build_array(
                jsonb_build_object(
                    '__relay__', 'dataclass', 'class', '{FAILURE_CLASS}',
@@ -151,7 +152,7 @@ _TOLD: Final = f""", told AS (
     FROM moved
     JOIN jsonb_to_recordset(%(followers)s::jsonb) AS follower(
         after text, task text, queue text, priority int, max_retries int,
-        timeout_ms int
+        timeout_ms int, tags text[]
     ) ON follower.after = moved.task
     WHERE moved.state = 'failed'
 )
@@ -180,6 +181,7 @@ def values() -> dict[str, str]:
                     ),
                     "timeout_ms": follower.timeout
                     and follower.timeout // timedelta(milliseconds=1),
+                    "tags": list(follower.tags) or None,
                 }
                 for after, follower in _followers.items()
             ]

@@ -46,6 +46,7 @@ def make_job(row: Definition) -> NewJob:
     """
     queue, priority = row.queue, row.priority
     max_retries, timeout = get_settings().max_retries, None
+    tags: tuple[str, ...] = ()
     try:
         task = get_task(row.task)
     except UnknownTask:
@@ -54,7 +55,7 @@ def make_job(row: Definition) -> NewJob:
         queue = task.queue if queue is None else queue
         priority = task.priority if priority is None else priority
         max_retries = max_retries if task.max_retries is None else task.max_retries
-        timeout = task.timeout
+        timeout, tags = task.timeout, task.tags
         if task.sensitive:
             document = check_arguments(json.loads(row.args))
             refuse_sensitive(task, document["args"], document["kwargs"])
@@ -66,6 +67,7 @@ def make_job(row: Definition) -> NewJob:
         max_retries=max_retries,
         args=_arguments(row.args),
         timeout=timeout,
+        tags=tags,
         schedule_id=row.id,
     )
 

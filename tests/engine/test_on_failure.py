@@ -34,6 +34,7 @@ def tell_again(failure: Failure) -> None:
     queue="ops",
     priority=5,
     timeout=timedelta(minutes=2),
+    tags=("failure", "ops"),
     on_failure=tell_again,
 )
 def tell(failure: Failure) -> None:
@@ -91,6 +92,7 @@ def test_a_failure_enqueues_the_follower_with_what_happened(
     assert (job.task, job.queue, job.priority) == ("tests.follow.tell", "ops", 5)
     assert (job.state, job.max_retries, job.attempt) == ("queued", 25, 0)
     assert job.timeout_ms == 120_000
+    assert job.tags == ["failure", "ops"]
     assert job.id.version == 7
     run_job(job)
     assert seen == [

@@ -16,6 +16,7 @@ from django.db import connection as django_connection
 from django.db.models import F
 from pytest_django import Settings
 
+from relay import Unique, task
 from relay.engine import wakeup
 from relay.models import Job, Occurrence, Schedule
 from relay.scheduler import timetable
@@ -100,16 +101,30 @@ def test_a_due_schedule_makes_a_job_as_its_row_says() -> None:
     assert schedule.next_due_at == job.occurrence_at + HOUR
 
 
+@task(
+    name="tests.duty.known",
+    queue="ops",
+    priority=7,
+    max_retries=2,
+    timeout=timedelta(minutes=2),
+    tags=("nightly",),
+    unique=Unique(),
+)
+def known(first: int, second: int) -> None: ...
+
+
 def test_a_known_task_gives_what_the_row_leaves_open() -> None:
-    schedule = make("0 * * * *", task="testproject.tasks.add", args={"args": [1, 2]})
+    schedule = make("0 * * * *", task=known.name, args={"args": [1, 2]})
     tick()
     set_back(schedule, HOUR)
 
     tick()
 
     job = Job.objects.get(schedule_id=schedule.pk)
-    assert (job.queue, job.priority, job.max_retries) == ("default", 0, 25)
+    assert (job.queue, job.priority, job.max_retries) == ("ops", 7, 2)
+    assert (job.timeout_ms, job.tags) == (120_000, ["nightly"])
     assert job.args == {"args": [1, 2], "kwargs": {}}
+    assert job.unique_key is None
 
 
 def test_workers_are_woken_after_the_commit() -> None:
