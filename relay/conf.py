@@ -138,6 +138,8 @@ class Settings:
     # The database is reached through a pooler in transaction mode: no LISTEN, no
     # session settings, no prepared statements.
     transaction_pooler: bool = False
+    # Dotted paths of what stands around every handler, the outermost first.
+    middleware: tuple[str, ...] = ()
     # Most bytes of JSON that one job's arguments, and its result, may have.
     max_argument_bytes: int = 256 * 1024
     max_result_bytes: int = 1024 * 1024
@@ -181,6 +183,8 @@ class Settings:
             raise _refused("backoff", self.backoff, "give a relay.Backoff")
         if self.database not in connections:
             raise _refused("database", self.database, "give an alias in DATABASES")
+        _check_paths("middleware", self.middleware)
+        object.__setattr__(self, "middleware", tuple(self.middleware))
         if isinstance(self.queues, str):
             raise _refused("queues", self.queues, "give a list of queue names")
         if isinstance(self.queues, Mapping):
@@ -233,6 +237,12 @@ def _check_number(key: str, value: object, least: int, most: int = MOST) -> None
         raise _refused(key, value, f"give a whole number of at least {least}")
     if value > most:
         raise _refused(key, value, f"give a whole number of at most {most:,}")
+
+
+def _check_paths(key: str, value: object) -> None:
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        return
+    raise _refused(key, value, "give a list of dotted paths")
 
 
 def _check_pattern(key: str, value: object) -> None:

@@ -23,6 +23,7 @@ from relay.handles import JobHandle
 from relay.ids import uuid7
 from relay.labels import check_tags, encode_meta, joined_tags
 from relay.options import check_enqueue_options, check_task_name, split_deadline
+from relay.signals import job_enqueued
 from relay.unique import Unique, UniqueKey
 
 if TYPE_CHECKING:
@@ -234,7 +235,9 @@ def insert(request: JobRequest[R]) -> JobHandle[R]:
     job, using = request.new_job(), get_settings().database
     if request.is_outside:
         outside.insert(job, using=using)
-        return _handle(job, None, using)
+        handle = _handle(job, None, using)
+        _tell_enqueued([(job, handle)])
+        return handle
     if request.on_commit not in (None, using):
         if request.unique is not None and request.unique.rule.on_conflict == "raise":
             raise ArgumentError(
@@ -242,16 +245,38 @@ def insert(request: JobRequest[R]) -> JobHandle[R]:
                 '"raise"): after the commit there is nobody to raise it to; give '
                 'on_conflict="return"'
             )
-        insert = functools.partial(engine.insert, job, using=using)
+        insert = functools.partial(_insert_now, job, using)
         transaction.on_commit(insert, using=request.on_commit)
         return _handle(job, None, using)
-    return _handle(job, engine.insert(job, using=using), using)
+    return _insert_now(job, using)
+
+
+def _insert_now(job: NewJob, using: str) -> JobHandle[Any]:
+    handle = _handle(job, engine.insert(job, using=using), using)
+    if job_enqueued.receivers:
+        _announce([(job, handle)], using)
+    return handle
 
 
 def _handle(job: NewJob, holder: KeyHolder | None, using: str) -> JobHandle[Any]:
     if holder is None:
         return JobHandle(job.id, job.task, using=using)
     return JobHandle(holder.id, holder.task, using=using, is_duplicate=True)
+
+
+def _announce(made: Sequence[tuple[NewJob, JobHandle[Any]]], using: str) -> None:
+    """Send job_enqueued once the caller's transaction commits."""
+    tell = functools.partial(_tell_enqueued, made)
+    transaction.on_commit(tell, using=using, robust=True)
+
+
+def _tell_enqueued(made: Sequence[tuple[NewJob, JobHandle[Any]]]) -> None:
+    from relay.tasks import all_tasks  # here: it is made of this module
+
+    for job, handle in made if job_enqueued.receivers else ():
+        if not handle.is_duplicate:
+            sender = all_tasks().get(job.task)
+            job_enqueued.send_robust(sender, job=handle, queue=job.queue)
 
 
 # Django's connections belong to threads: thread_sensitive keeps async code on the one
@@ -274,7 +299,12 @@ def enqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:
     """
     jobs, using = [_new_job(request) for request in requests], get_settings().database
     holders = engine.insert_many(jobs, using=using)
-    return [_handle(job, holders.get(place), using) for place, job in enumerate(jobs)]
+    handles = [
+        _handle(job, holders.get(place), using) for place, job in enumerate(jobs)
+    ]
+    if job_enqueued.receivers:
+        _announce(list(zip(jobs, handles, strict=True)), using)
+    return handles
 
 
 def _new_job(request: object) -> NewJob:

@@ -35,6 +35,7 @@ __all__ = [
     "decode_step",
     "encode_result",
     "encode_step",
+    "has_sealed",
     "is_sealed",
     "mask_arguments",
     "mask_text",
@@ -97,7 +98,8 @@ _dumps: Final = json.JSONEncoder(
 ).encode
 
 
-def _has_sealed(document: object) -> bool:
+def has_sealed(document: object) -> bool:
+    """Tell whether a job's arguments are encrypted, all or some."""
     return isinstance(document, dict) and SEALED in document
 
 
@@ -110,7 +112,7 @@ def decode_arguments(
         MissingKey: a key is not at hand in this process.
         DecodeError: something cannot be read, here or anywhere.
     """
-    if not _has_sealed(document):
+    if not has_sealed(document):
         return codec.decode_arguments(document)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -136,7 +138,7 @@ async def adecode_arguments(
     document: object, job_id: UUID
 ) -> tuple[list[Any], dict[str, Any]]:
     """As decode_arguments, for an event loop: what may wait is read in a thread."""
-    if not _has_sealed(document):
+    if not has_sealed(document):
         return await codec.adecode_arguments(document)
     read = sync_to_async(decode_arguments, thread_sensitive=True)
     return await read(document, job_id)
@@ -153,7 +155,7 @@ def reseal_arguments(
         MissingKey: a key is not at hand in this process.
         DecodeError: something was altered or moved.
     """
-    if not _has_sealed(document):
+    if not has_sealed(document):
         return None
     made = {**document, "args": list(document.get("args", []))}
     made["kwargs"] = dict(document.get("kwargs", {}))
@@ -296,7 +298,7 @@ def mask_text(document: object, job_id: UUID, *texts: str) -> tuple[str, ...]:
     or numbers, also inside others, and whole lines of them, as logs begin each line
     anew; what a handler has computed from them is not.
     """
-    if not _has_sealed(document):
+    if not has_sealed(document):
         return texts
     found: set[str] = set()
     try:

@@ -29,6 +29,7 @@ _STATIC: Final = (
     code.check_tasks,
     code.check_declared,
     code.check_sensitive,
+    code.check_middleware,
     code.check_memory_limits,
     code.check_arguments,
 )

@@ -20,15 +20,17 @@ from django.db.models import Model
 
 from relay import codec
 from relay.checks.messages import error, readable_settings, warning
-from relay.exceptions import EncodeError
+from relay.exceptions import EncodeError, SettingsError
 from relay.options import can_limit_memory
 from relay.scheduler.registry import declared
 from relay.tasks import Task, all_tasks, known_queues
+from relay.worker.middleware import import_factory
 
 __all__ = [
     "check_arguments",
     "check_declared",
     "check_memory_limits",
+    "check_middleware",
     "check_sensitive",
     "check_tasks",
     "unknown_queue",
@@ -92,6 +94,19 @@ def check_memory_limits(**_: object) -> list[CheckMessage]:
         for made in all_tasks().values()
         if made.memory_limit is not None
     ]
+
+
+def check_middleware(**_: object) -> list[CheckMessage]:
+    """E011: what RELAY["MIDDLEWARE"] names cannot stand around a handler."""
+    relay = readable_settings()
+    found: list[CheckMessage] = []
+    for path in relay.middleware if relay is not None else ():
+        try:
+            import_factory(path)
+        except SettingsError as refused:
+            hint = "How to write one stands in docs/howto/middleware.md."
+            found.append(error("E011", str(refused), hint))
+    return found
 
 
 def check_declared(**_: object) -> list[CheckMessage]:

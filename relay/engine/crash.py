@@ -75,7 +75,7 @@ WITH crashed AS MATERIALIZED (
 )
 """
     + rules.TOLD_HERE
-    + "SELECT id FROM moved"
+    + "SELECT id, state FROM moved"
 )
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "completions",
     "is_bad_row",
     "read_finished",
+    "read_states",
     "send_completed",
     "send_settled",
 ]
@@ -228,7 +229,7 @@ WITH done AS MATERIALIZED (
 )
 """
     + rules.TOLD_HERE
-    + "SELECT id FROM moved"
+    + "SELECT id, state FROM moved"
 )
 
 Verb = Literal["retry", "fail", "cancel", "hand_back", "snooze", "release", "crash"]
@@ -405,7 +406,19 @@ def read_finished(cursors: Iterable[Any]) -> set[UUID]:
         psycopg.Error: nothing of the transaction was written, or, when the connection
             was lost, it is not known whether it was.
     """
-    return {row[0] for cursor in cursors for row in cursor.fetchall()}
+    return set(read_states(cursors))
+
+
+def read_states(cursors: Iterable[Any]) -> dict[UUID, str]:
+    """Return the ids that were written, each with the state of its job; see above."""
+    states: dict[UUID, str] = {}
+    for cursor in cursors:
+        rows = cursor.fetchall()
+        if rows and len(rows[0]) > 1:
+            states.update(rows)
+        else:
+            states.update(dict.fromkeys((row[0] for row in rows), "completed"))
+    return states
 
 
 def is_bad_row(error: psycopg.Error) -> bool:

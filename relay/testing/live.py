@@ -21,6 +21,7 @@ from relay.exceptions import RelayError
 from relay.models import Job, JobState, Queue
 from relay.tasks import known_queues
 from relay.testing.session import LEASE, JobLike, alias_of, id_of, register
+from relay.worker import announcing
 from relay.worker.duties import Duty, Expire, Promote, Reap
 from relay.worker.executor import Executor
 from relay.worker.watch import Watch
@@ -144,6 +145,7 @@ def _serve_one(
     claimed = read_claimed(cursor, queues)
     marks.note(claimed, limit=1)
     for job in claimed:
+        begun_at = time.monotonic()
         if executor.is_async(job):
             # async_to_sync takes over what the handler set in its context.
             run_here = async_to_sync(executor.run_async)
@@ -151,15 +153,18 @@ def _serve_one(
         else:
             outcome = executor.run(job)
         executor.reports.write(connection, worker_id, {job.id: job}, ended=[job.id])
+        sent = []
         if isinstance(outcome, finish.Completed):
-            finish.send_completed(connection, [outcome], worker_id=worker_id)
+            sent = finish.send_completed(connection, [outcome], worker_id=worker_id)
         elif isinstance(outcome, finish.Settled):
-            finish.send_settled(
+            sent = finish.send_settled(
                 connection,
                 [outcome],
                 worker_id=worker_id,
                 hand_back_limit=get_settings().unknown_task_limit,
             )
+        states = finish.read_states(sent)
+        announcing.tell_end(job, outcome, time.monotonic() - begun_at, states)
     return bool(claimed)
 
 

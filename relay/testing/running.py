@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from relay.models import JobState
 from relay.tasks import BoundTask, Task, all_tasks, get_task
 from relay.testing import attempt as attempts
 from relay.testing.session import JobLike, alias_of, engine_session, id_of, worker
+from relay.worker import announcing
 
 __all__ = [
     "Drained",
@@ -302,6 +304,7 @@ def run_inline(job_id: UUID, alias: str) -> None:
 
 def _finish(alias: str, job: ClaimedJob, worker_id: UUID) -> Outcome[Any]:
     """Run a claimed job and write how it ended, both as a worker would."""
+    begun_at = time.monotonic()
     attempt = attempts.run(job, worker_id)
     with engine_session(alias) as session:
         attempt.reports.write(session, worker_id, {job.id: job}, ended=[job.id])
@@ -319,8 +322,9 @@ def _finish(alias: str, job: ClaimedJob, worker_id: UUID) -> Outcome[Any]:
                     worker_id=worker_id,
                     hand_back_limit=get_settings().unknown_task_limit,
                 )
-        finish.read_finished(sent)
+        states = finish.read_states(sent)
         row = session.execute(_STATE, {"id": job.id}).fetchone()
+    announcing.tell_end(job, attempt.outcome, time.monotonic() - begun_at, states)
     return _told(attempt, JobState.COMPLETED if row is None else JobState(row[0]))
 
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import time
-import traceback
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -25,7 +22,7 @@ from relay.conf import get_settings
 from relay.engine import rules
 from relay.engine.claim import ClaimedJob
 from relay.engine.expire import DEADLINE_EXCEEDED, NOT_STARTED_IN_TIME
-from relay.engine.finish import Completed, Outcome, Settled, Written
+from relay.engine.finish import Completed, Outcome, Settled
 from relay.engine.report import Output
 from relay.exceptions import Cancelled, UnknownTask
 from relay.retry import Backoff
@@ -35,8 +32,10 @@ from relay.sensitive import (
     encode_result,
     mask_text,
 )
+from relay.signals import job_started
 from relay.tasks import Task, get_task
-from relay.worker import transactional
+from relay.worker import announcing, middleware, transactional
+from relay.worker.attempt_log import formatted, log_end, message_of
 from relay.worker.interruption import Interruptible
 from relay.worker.reports import Reports
 from relay.worker.sessions import clean_connections
@@ -52,8 +51,6 @@ logger = logging.getLogger("relay.worker")
 _UNKNOWN_TASK: Final = Backoff(base=timedelta(seconds=5), cap=timedelta(minutes=5))
 _OUTAGE: Final = Backoff(base=timedelta(seconds=2), cap=timedelta(minutes=1))
 
-# Frames of files there are not shown at the top of a handler's traceback.
-_OWN_FOLDER: Final = os.path.dirname(__file__) + os.sep
 # Verbs of attempts whose log is kept where capture_logs is "failed".
 _FAILED: Final = ("retry", "fail", "cancel")
 _MESSAGE_LIMIT: Final = 2_000
@@ -83,6 +80,7 @@ class Executor:
         self.reports = reports or Reports()
         context.report_to(worker_id, self.reports)
         self._settings = get_settings()
+        self._middleware = middleware.load()
         # Of completed jobs and of results, by task and queue.
         self._keeps: dict[tuple[str, str], tuple[float | None, float | None]] = {}
 
@@ -132,6 +130,7 @@ class Executor:
 
     def _run(self, job: ClaimedJob, interruptible: Interruptible) -> Outcome:
         begun_at = time.monotonic()
+        raised: BaseException | None = None
         task = _find(job)
         if task is None:
             outcome = self._unknown(job)
@@ -143,18 +142,24 @@ class Executor:
                 self._enter(job, interruptible)
                 if job.timeout_ms is not None or task.has_limits:
                     self._watch.begin(interruptible, job, task)
+                if job_started.receivers:
+                    _quietly(announcing.tell_started, job, task)
                 self.clean()
                 args, kwargs = decode_arguments(job.args, job.id)
+                function = task.function
+                if self._middleware is not None:
+                    function = self._middleware.around(function)
                 if task.transactional:
                     outcome = self.run_transactional(
                         job,
-                        partial(interruptible.call, task.function, args, kwargs),
+                        partial(interruptible.call, function, args, kwargs),
                         partial(self._completed, job, task),
                     )
                 else:
-                    value = interruptible.call(task.function, args, kwargs)
+                    value = interruptible.call(function, args, kwargs)
             except BaseException as error:  # an edge: whatever a handler raises ends it
                 outcome = self._failed(job, task, error, interruptible)
+                raised = error
             else:
                 if not task.transactional:
                     outcome = self._completed(job, task, value)
@@ -166,7 +171,8 @@ class Executor:
                     _quietly(logs.end, capture)
             if capture is not None:
                 _quietly(self._keep_log, job, task, capture, outcome)
-        _quietly(self._log, job, outcome, begun_at)
+        _quietly(log_end, job, outcome, begun_at, raised)
+        del raised  # its traceback holds this frame
         return outcome
 
     async def run_async(
@@ -182,6 +188,7 @@ class Executor:
         self, job: ClaimedJob, interruptible: Interruptible
     ) -> Outcome:
         begun_at = time.monotonic()
+        raised: BaseException | None = None
         task = _find(job)
         if task is None:
             outcome = self._unknown(job)
@@ -196,9 +203,12 @@ class Executor:
                     loop = asyncio.get_running_loop()
                     self._watch.begin(interruptible, job, task, loop)
                     wait = interruptible.wait_warned
-                value = await _in_own_thread(wait(_await_handler, task, job))
+                value = await _in_own_thread(
+                    wait(_await_handler, task, job, self._middleware)
+                )
             except BaseException as error:  # an edge: whatever a handler raises ends it
                 outcome = self._failed(job, task, error, interruptible)
+                raised = error
             else:
                 outcome = self._completed(job, task, value)
             finally:
@@ -208,7 +218,8 @@ class Executor:
                     _quietly(logs.end, capture)
             if capture is not None:
                 _quietly(self._keep_log, job, task, capture, outcome)
-        _quietly(self._log, job, outcome, begun_at)
+        _quietly(log_end, job, outcome, begun_at, raised)
+        del raised  # its traceback holds this frame
         return outcome
 
     def _enter(self, job: ClaimedJob, requests: context.Requests) -> None:
@@ -302,7 +313,7 @@ class Executor:
             error = Cancelled().with_traceback(error.__traceback__)
         elif requests.is_timed_out and not requests.is_cancelled:
             error = timed_out(error)
-        message, told = mask_text(job.args, job.id, _message(error), _formatted(error))
+        message, told = mask_text(job.args, job.id, message_of(error), formatted(error))
         settle = partial(
             Settled,
             id=job.id,
@@ -361,44 +372,6 @@ class Executor:
             error_message="an error outside the handler: see the worker's log",
         )
 
-    def _log(self, job: ClaimedJob, outcome: Outcome, begun_at: float) -> None:
-        if isinstance(outcome, Completed):
-            if logger.isEnabledFor(logging.INFO):
-                logger.info(
-                    "job completed",
-                    extra=_fields(job, "job.completed", begun_at),
-                )
-            return
-        if isinstance(outcome, Written):
-            if outcome.result is not None:
-                logger.info(
-                    "job completed", extra=_fields(job, "job.completed", begun_at)
-                )
-            return  # lost: whoever rolled it back has said so
-        level, message, event = _ENDINGS[outcome.verb]
-        if logger.isEnabledFor(level):
-            logger.log(
-                level,
-                message,
-                extra={
-                    **_fields(job, event, begun_at),
-                    "error_class": outcome.error_class,
-                    "error": outcome.error_message,
-                    "delay_s": outcome.delay_seconds,
-                },
-            )
-
-
-_ENDINGS: Final = {
-    "retry": (logging.WARNING, "job failed and will run again", "job.retrying"),
-    "fail": (logging.ERROR, "job failed", "job.failed"),
-    "cancel": (logging.INFO, "job cancelled", "job.cancelled"),
-    "hand_back": (logging.WARNING, "job handed back", "job.handed_back"),
-    "release": (logging.INFO, "job released", "job.released"),
-    "snooze": (logging.INFO, "job put off", "job.snoozed"),
-    "crash": (logging.WARNING, "job's process died", "job.crashed"),
-}
-
 
 def _quietly(act: Callable[..., object], /, *args: Any, **kwargs: Any) -> None:
     """Do what surrounds a handler: whatever it raises, the handler's end stands."""
@@ -416,45 +389,14 @@ def _find(job: ClaimedJob) -> Task[..., Any] | None:
         return None
 
 
-def _fields(job: ClaimedJob, event: str, begun_at: float) -> dict[str, Any]:
-    return {
-        "event": event,
-        "job_id": str(job.id),
-        "task": job.task,
-        "queue": job.queue,
-        "attempt": job.attempt,
-        "failures": job.failures,
-        "max_retries": job.max_retries,
-        "duration_s": time.monotonic() - begun_at,
-    }
-
-
-def _message(error: BaseException) -> str:
-    if isinstance(error, Cancelled):
-        return "somebody cancelled the job while it ran"
-    try:
-        return str(error)
-    except Exception:
-        return f"{type(error).__name__} (its message cannot be shown)"
-
-
-def _formatted(error: BaseException) -> str:
-    """Return the traceback from the handler's own frames down, without locals."""
-    frames: TracebackType | None = error.__traceback__
-    while frames is not None and _is_own(frames):
-        frames = frames.tb_next
-    try:
-        return "".join(traceback.format_exception(type(error), error, frames))
-    except Exception:
-        return f"{type(error).__name__}: {_message(error)}"
-
-
-def _is_own(frames: TracebackType) -> bool:
-    return frames.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER)
-
-
-async def _await_handler(task: Task[..., Any], job: ClaimedJob) -> Any:
+async def _await_handler(
+    task: Task[..., Any], job: ClaimedJob, around: middleware.Middleware | None
+) -> Any:
+    if job_started.receivers:
+        await announcing.atell_started(job, task)
     args, kwargs = await adecode_arguments(job.args, job.id)
+    if around is not None:
+        return await around.around_coroutine(task.function)(*args, **kwargs)
     return await task.function(*args, **kwargs)
 
 

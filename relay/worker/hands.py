@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -21,11 +21,12 @@ from relay.engine.finish import (
     Settled,
     Written,
     is_bad_row,
-    read_finished,
+    read_states,
     send_completed,
     send_settled,
 )
 from relay.engine.holdings import release_held
+from relay.worker import announcing
 from relay.worker.pool import NOT_STARTED, Ended
 from relay.worker.shared import SlotTable
 from relay.worker.waiters import Waiters
@@ -43,9 +44,15 @@ class Hands:
         unflushed: the attempts that have ended, in the order of their ends.
         settled: how many jobs have been let go of.
         waiters: who is to be told of which end.
+        announcer: tells the project's receivers.
     """
 
-    def __init__(self, worker_id: UUID, table: SlotTable) -> None:
+    def __init__(
+        self,
+        worker_id: UUID,
+        table: SlotTable,
+        on_told: Callable[[], None] = lambda: None,
+    ) -> None:
         self._worker_id = worker_id
         self._table = table
         self._settings = get_settings()
@@ -53,6 +60,7 @@ class Hands:
         self.unflushed: deque[Ended] = deque()
         self.settled = 0
         self.waiters = Waiters()
+        self.announcer = announcing.Announcer(on_told)
         # Those whose finish was sent and its answer lost.
         self._doubtful: set[UUID] = set()
 
@@ -92,7 +100,7 @@ class Hands:
         self.unflushed.extendleft(reversed(left))
 
     def send(self, connection: EngineConnection, batch: list[Ended]) -> list[Any]:
-        """Send the ends of a batch; finish.read_finished() takes the answers."""
+        """Send the ends of a batch; finish.read_states() takes the answers."""
         completed: list[Completed] = []
         settled: list[Settled] = []
         crashed: list[Settled] = []
@@ -138,7 +146,7 @@ class Hands:
         try:
             with connection.block():
                 finishing = self.send(connection, batch)
-            finished = read_finished(finishing)
+            finished = read_states(finishing)
         except psycopg.Error as error:
             if not is_bad_row(error):
                 raise
@@ -167,7 +175,7 @@ class Hands:
             try:
                 with connection.block():
                     finishing = self.send(connection, [end._replace(outcome=refused)])
-                finished = read_finished(finishing)
+                finished = read_states(finishing)
             except psycopg.Error as again:
                 if not is_bad_row(again):
                     raise
@@ -185,10 +193,17 @@ class Hands:
                 "error": str(error),
             },
         )
-        self.settle([end], {end.job.id})
+        self.settle([end], {end.job.id: "running"})
 
-    def settle(self, batch: list[Ended], finished: set[UUID]) -> None:
-        """Let go of what is written, and of what another worker has by now."""
+    def settle(self, batch: list[Ended], finished: Mapping[UUID, str]) -> None:
+        """Let go of what is written, and of what another worker has by now.
+
+        Args:
+            finished: the jobs that were written, with their states.
+        """
+        if announcing.is_heard():
+            ends = ((end.job, end.outcome, end.seconds) for end in batch)
+            self.announcer.put(announcing.news_of(ends, finished))
         for end in batch:
             if end.entry != NOT_STARTED:
                 self._table.end(end.entry)
@@ -209,6 +224,8 @@ class Hands:
                         "attempt": end.outcome.attempt,
                     },
                 )
+            elif finished.get(end.job.id) == "failed":
+                announcing.log_if_unforeseen(end.job, end.outcome)
         self.settled += len(batch)
         if self.waiters.is_awaited:
             self.waiters.note(end.job.id for end in batch)

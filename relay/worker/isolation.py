@@ -20,6 +20,7 @@ from relay.engine.report import Output
 from relay.exceptions import Cancelled, JobTimeout
 from relay.tasks import Task, all_tasks
 from relay.worker.apart import Apart, Gone, Nursery
+from relay.worker.attempt_log import log_end
 from relay.worker.executor import Executor
 from relay.worker.fork import end_of
 from relay.worker.frames import Answer, Attempt, pack_attempt, unpack
@@ -90,7 +91,7 @@ class IsolatingExecutor(Executor):
         except Gone as gone:
             self._nursery.note_end(process, gone.code)
             outcome = self._ended(job, task, gone, interruptible)
-            self._log(job, outcome, begun_at)
+            log_end(job, outcome, begun_at)
             return outcome
         finally:
             self._nursery.release(task, process, is_good=is_good)

@@ -21,7 +21,7 @@ from relay.engine.finish import (
     Settled,
     Verb,
     is_bad_row,
-    read_finished,
+    read_states,
 )
 from relay.engine.wakeup import parse
 from relay.worker.alone import ALONE_SECONDS, Alone, put_off_seconds
@@ -126,7 +126,7 @@ class Loop:
             on_end=self._bell.ring,
             nursery=nursery,
         )
-        self._hands = Hands(worker_id, table)
+        self._hands = Hands(worker_id, table, on_told=self._bell.ring)
         self._alone = Alone()
         self._pace = Pace()
         self._is_hinted = True
@@ -198,11 +198,13 @@ class Loop:
         self._control.setblocking(False)
         while not self._is_done():
             self._step()
+        self._hands.announcer.close()
         if self._nursery is not None:
             self._nursery.close()
 
     def _is_done(self) -> bool:
-        return self._is_draining and not self._hands.held
+        is_empty = not (self._hands.held or self._hands.announcer.is_busy)
+        return self._is_draining and is_empty
 
     def _step(self) -> None:
         now = time.monotonic()
@@ -297,7 +299,7 @@ class Loop:
                     if room
                     else None
                 )
-            finished = read_finished(finishing)
+            finished = read_states(finishing)
             claimed = read_claimed(claiming, queues, sent_at=sent_at) if room else []
         except psycopg.Error as error:
             if not batch or connection.closed:
@@ -335,6 +337,8 @@ class Loop:
     def _room(self) -> int:
         """Return how many jobs to ask for: the free slots and a small buffer."""
         if self._is_draining or self._alone.is_exclusive:
+            return 0
+        if self._hands.announcer.is_behind:
             return 0
         slots = self._options.concurrency
         room = slots + self._pace.buffer(slots) - self._hands.going_on

@@ -27,6 +27,7 @@ from relay import (
     once,
     task,
 )
+from relay.signals import job_completed, job_failed
 from relay.worker.embedded import EmbeddedWorker, astop, start, stop, with_worker
 
 
@@ -193,6 +194,13 @@ async def embedded() -> None:
 
 
 assert_type(current_job().occurrence(), JobOccurrence | None)
+
+
+def heard(sender: Task[..., Any] | None, job: JobHandle[Any], **_: Any) -> None: ...
+
+
+job_completed.connect(heard)
+job_failed.connect(heard, sender=bare)
 assert_type(current_job().tags(), tuple[str, ...])
 assert_type(current_job().meta(), dict[str, Any])
 

@@ -1,0 +1,1 @@
+"""An app with middleware around its tasks, and with receivers of signals."""
