@@ -1,6 +1,7 @@
-import django.contrib.postgres.indexes
 from django.contrib.postgres.operations import AddIndexConcurrently
 from django.db import migrations, models
+
+import relay.models.indexes
 
 # CONCURRENTLY: SHARE UPDATE EXCLUSIVE on relay_job, so that enqueues, claims and
 # finishes go on; it waits for the transactions that are open. Jobs without tags are not
@@ -22,7 +23,7 @@ class Migration(migrations.Migration):
         ),
         AddIndexConcurrently(
             model_name="job",
-            index=django.contrib.postgres.indexes.GinIndex(
+            index=relay.models.indexes.GinIndex(
                 condition=models.Q(("tags__isnull", False)),
                 fields=["tags"],
                 name="relay_job_tags_idx",

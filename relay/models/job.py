@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import ClassVar
 
-from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models.functions import Now
 
 from relay.ids import uuid7
 from relay.models.fields import PlainArrayField
+from relay.models.indexes import GinIndex
 
 __all__ = [
     "FINAL_STATES",
