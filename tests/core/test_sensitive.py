@@ -20,6 +20,7 @@ from relay import (
     Unique,
     codec,
     sensitive,
+    sensitive_places,
     task,
 )
 from relay.conf import Settings, get_settings, read_settings
@@ -280,7 +281,7 @@ def test_without_a_key_an_enqueue_is_refused() -> None:
 def test_without_the_library_a_sensitive_task_is_refused_where_it_is_declared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sensitive, "find_spec", lambda name: None)
+    monkeypatch.setattr(sensitive_places, "find_spec", lambda name: None)
 
     with pytest.raises(SettingsError, match=re.escape("django-relay[crypto]")):
         Task(pay.function, name="tests.sensitive.bare", sensitive=("card",))
