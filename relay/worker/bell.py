@@ -6,6 +6,7 @@ import os
 import select
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 __all__ = ["Bell"]
@@ -45,18 +46,25 @@ class Bell:
         Returns:
             those that can be read.
         """
-        ready, _, _ = select.select([self._reader, *readers], [], [], max(0.0, seconds))
+        # Not select(): a web process may have more descriptors than that knows.
+        poll = select.poll()
+        poll.register(self._reader, select.POLLIN)
+        for reader in readers:
+            poll.register(reader, select.POLLIN)
+        ready = dict(poll.poll(max(0.0, seconds) * 1_000))
         self._is_awaited = False
         if self._reader in ready:
-            ready.remove(self._reader)
-            try:
+            with suppress(BlockingIOError):
                 os.read(self._reader, _CHUNK_BYTES)
-            except BlockingIOError:
-                return ready
-        return ready
+        return [reader for reader in readers if _number(reader) in ready]
 
     def close(self) -> None:
         """Close both ends; ring() does nothing from now on."""
         self._is_awaited = False
         os.close(self._reader)
         os.close(self._writer)
+
+
+def _number(reader: Any) -> int:
+    number: int = reader if isinstance(reader, int) else reader.fileno()
+    return number
