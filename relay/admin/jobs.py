@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
@@ -12,26 +12,19 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.db import models
 from django.db.models.functions import Cast, Coalesce
 from django.http import HttpRequest
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
 
+from relay.admin.job_page import JobPage
 from relay.admin.lists import (
-    NOTHING,
-    RelayAdmin,
     StateFilter,
     actor_of,
-    clamped,
     cut,
-    moment,
     pretty,
-    showing,
 )
 from relay.conf import get_settings
 from relay.engine import control, replay
 from relay.engine.acts import ActReport
 from relay.exceptions import DecodeError, MissingKey
-from relay.models import Attempt, History, Job, JobState, Output, Queue, Step
-from relay.redaction import redact
+from relay.models import Job, JobState, Queue
 from relay.tasks import known_queues
 
 __all__ = ["JobAdmin"]
@@ -41,9 +34,6 @@ __all__ = ["JobAdmin"]
 NEWEST: Final = 100_000
 # Most jobs that one action changes: it is one statement inside the request.
 MOST_AT_ONCE: Final = 1_000
-# Of a job's attempts and history so many of the latest are shown.
-LATEST: Final = 100
-
 # The order each index gives, and no more: with it a list reads no more rows than it
 # shows, also where half a million jobs are due at the same instant.
 _NEWEST_FIRST: Final = ("-id",)
@@ -125,7 +115,7 @@ def _is_windowed(request: HttpRequest, term: str) -> bool:
 
 
 @admin.register(Job)
-class JobAdmin(RelayAdmin):
+class JobAdmin(JobPage):
     """One job a line. Nothing is added, edited or deleted by hand."""
 
     large_columns = (
@@ -248,142 +238,6 @@ class JobAdmin(RelayAdmin):
             )
         return queryset, False
 
-    # --- a job's page ----------------------------------------------------------------
-
-    @admin.display(description="arguments")
-    def arguments_text(self, job: Any) -> SafeString | str:
-        return showing(redact(job.shown_args))
-
-    @admin.display(description="result")
-    def result_text(self, job: Any) -> SafeString | str:
-        return showing(redact(job.shown_result))
-
-    @admin.display(description="error message")
-    def error_text(self, job: Any) -> SafeString | str:
-        return showing(job.shown_error)
-
-    @admin.display(description="progress")
-    def progress_text(self, job: Any) -> SafeString | str:
-        return showing(redact(job.shown_progress))
-
-    @admin.display(description="tags")
-    def tags_text(self, job: Any) -> SafeString | str:
-        return showing(job.shown_tags)
-
-    @admin.display(description="meta")
-    def meta_text(self, job: Any) -> SafeString | str:
-        return showing(redact(job.shown_meta))
-
-    @admin.display(description="worker")
-    def worker(self, job: Job) -> SafeString | str:
-        return self.link("worker", job.worker_id)
-
-    @admin.display(description="schedule")
-    def schedule(self, job: Job) -> SafeString | str:
-        return self.link("schedule", job.schedule_id)
-
-    @admin.display(description="replay of")
-    def original(self, job: Job) -> SafeString | str:
-        return self.link("job", job.replay_of)
-
-    @admin.display(description="attempts that did not succeed")
-    def past_attempts(self, job: Job) -> SafeString | str:
-        rows = (
-            Attempt.objects.using(self.alias)
-            .filter(job_id=job.pk)
-            .order_by("-id")
-            .values_list(
-                "attempt",
-                "outcome",
-                clamped("started_at"),
-                clamped("ended_at"),
-                "worker_id",
-                "error_class",
-                cut("error_message"),
-                cut("traceback"),
-            )[:LATEST]
-        )
-        return _table(
-            ("Attempt", "Outcome", "Started", "Ended", "Worker", "Error"),
-            (
-                (
-                    attempt,
-                    outcome,
-                    moment(started_at),
-                    moment(ended_at),
-                    worker_id or "",
-                    _error(error_class, message, traceback),
-                )
-                for (
-                    attempt,
-                    outcome,
-                    started_at,
-                    ended_at,
-                    worker_id,
-                    error_class,
-                    message,
-                    traceback,
-                ) in rows
-            ),
-        )
-
-    @admin.display(description="logs")
-    def past_logs(self, job: Job) -> SafeString | str:
-        rows = (
-            Output.objects.using(self.alias)
-            .filter(job_id=job.pk)
-            .order_by("-attempt")
-            .values_list("attempt", clamped("at"), cut("text"))[:LATEST]
-        )
-        return _table(
-            ("Attempt", "Written", "Log"),
-            ((attempt, moment(at), showing(text)) for attempt, at, text in rows),
-        )
-
-    @admin.display(description="steps done")
-    def past_steps(self, job: Job) -> SafeString | str:
-        rows = (
-            Step.objects.using(self.alias)
-            .filter(job_id=job.pk)
-            .order_by("-id")
-            .values_list("name", "attempt", clamped("done_at"), pretty("value"))
-        )
-        return _table(
-            ("Step", "Attempt", "Done", "Value"),
-            (
-                (name, attempt, moment(done_at), showing(redact(value)))
-                for name, attempt, done_at, value in rows[:LATEST]
-            ),
-        )
-
-    @admin.display(description="history")
-    def past_events(self, job: Job) -> SafeString | str:
-        rows = (
-            History.objects.using(self.alias)
-            .filter(job_id=job.pk)
-            .order_by("-id")
-            .values_list(
-                clamped("at"),
-                "event",
-                "actor",
-                "attempt",
-                cut(Cast("detail", models.TextField())),
-            )[:LATEST]
-        )
-        return _table(
-            ("When", "What", "Who", "Attempt", "Detail"),
-            (
-                (
-                    moment(at),
-                    event,
-                    actor or "",
-                    "" if attempt is None else attempt,
-                    showing(detail),
-                )
-                for at, event, actor, attempt, detail in rows
-            ),
-        )
-
     # --- actions ---------------------------------------------------------------------
 
     @admin.action(description="Cancel selected jobs", permissions=["change"])
@@ -445,35 +299,3 @@ def _counted(count: int, reason: str) -> str:
     verb, _, rest = reason.partition(" ")
     plural = {"is": "are", "has": "have"}.get(verb, verb)
     return f"{count:,} {verb if count == 1 else plural} {rest}"
-
-
-def _error(
-    error_class: str | None, message: str | None, traceback: str | None
-) -> SafeString | str:
-    if traceback:
-        return format_html(
-            "<details><summary>{}</summary>{}</details>",
-            error_class or "Traceback",
-            showing(traceback),
-        )
-    if message:
-        return format_html("{} {}", error_class or "", showing(message))
-    return error_class or ""
-
-
-def _table(heads: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> SafeString | str:
-    lines = format_html_join(
-        "",
-        "<tr>{}</tr>",
-        (
-            (format_html_join("", "<td>{}</td>", ((cell,) for cell in row)),)
-            for row in rows
-        ),
-    )
-    if not lines:
-        return NOTHING
-    return format_html(
-        "<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>",
-        format_html_join("", "<th>{}</th>", ((head,) for head in heads)),
-        lines,
-    )

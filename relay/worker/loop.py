@@ -248,8 +248,7 @@ class Loop:
     def _exchange(self, now: float) -> bool:
         """Flush what has ended and claim what there is room for, in one round trip.
 
-        Returns:
-            whether there was anything to do.
+        Tell whether there was anything to do.
         """
         room = self._room()
         is_due = room > 0 and (self._is_hinted or now >= self._poll_at)

@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from importlib import metadata
@@ -30,6 +29,7 @@ from relay.worker.fork import end_of, fork
 from relay.worker.keeper import GAVE_UP, Keeper, KeeperOptions
 from relay.worker.loop import CAPACITY, LoopOptions
 from relay.worker.messages import Channel, datagrams
+from relay.worker.places import Place, Process
 from relay.worker.sessions import keep_connections
 from relay.worker.shared import SharedState
 from relay.worker.stuck import KILLED_FOR, Stuck, in_hand
@@ -46,48 +46,6 @@ STALLED_LEASES: Final = 2
 # After the last child is gone, for the keeper to hand back jobs and end: with the
 # grace it stays below the 5 s that W1 promises on top of it.
 STOP_SECONDS: Final = 4.5
-# A process that ends sooner than this is restarted a little later each time.
-SHORT_LIFE_SECONDS: Final = 5.0
-FIRST_RESTART_SECONDS: Final = 0.1
-LONGEST_RESTART_SECONDS: Final = 10.0
-
-
-@dataclass(slots=True)
-class _Process:
-    """A child or the keeper, between fork and wait."""
-
-    pid: int
-    started_at: float
-    worker_id: UUID | None = None
-    # Why relay killed it: then its jobs are not charged.
-    killed_for: str | None = None
-    # The isolated processes of a child, if it may have any.
-    brood: Brood | None = None
-
-
-@dataclass(slots=True)
-class _Place:
-    """Where a process belongs, and when the next one may start."""
-
-    process: _Process | None = None
-    start_at: float = 0.0
-    backoff_seconds: float = FIRST_RESTART_SECONDS
-
-    def ended(self, *, was_clean: bool) -> None:
-        """Plan the next start: at once, or later if it keeps dying young."""
-        process, self.process = self.process, None
-        now = time.monotonic()
-        lived = now - process.started_at if process else 0.0
-        if was_clean or lived >= SHORT_LIFE_SECONDS:
-            self.backoff_seconds = FIRST_RESTART_SECONDS
-            self.start_at = now
-        else:
-            self.put_off()
-
-    def put_off(self) -> None:
-        """Start the next one a little later each time."""
-        self.start_at = time.monotonic() + self.backoff_seconds
-        self.backoff_seconds = min(2 * self.backoff_seconds, LONGEST_RESTART_SECONDS)
 
 
 class Parent:
@@ -114,8 +72,8 @@ class Parent:
         self._margin = fence_margin(lease).total_seconds()
         self._keeper_stall = (lease * STALLED_LEASES).total_seconds()
         self._shared = SharedState(processes, CAPACITY)
-        self._places = [_Place() for _ in range(processes)]
-        self._keeper = _Place()
+        self._places = [Place() for _ in range(processes)]
+        self._keeper = Place()
         # Both ends of everything stay open here: a new keeper or child inherits them,
         # with what its predecessor had not read.
         self._pairs = [datagrams() for _ in range(processes)]
@@ -199,7 +157,7 @@ class Parent:
     def _is_over(self) -> bool:
         return self._drain_by is not None and not self._children()
 
-    def _children(self) -> list[_Process]:
+    def _children(self) -> list[Process]:
         return [place.process for place in self._places if place.process is not None]
 
     # --- deaths ----------------------------------------------------------------------
@@ -230,7 +188,7 @@ class Parent:
                 place.ended(was_clean=code == 0)
                 return
 
-    def _note_child_end(self, index: int, process: _Process, code: int) -> None:
+    def _note_child_end(self, index: int, process: Process, code: int) -> None:
         """Tell the keeper whose jobs to settle, before the table is used again."""
         if process.brood is not None:
             process.brood.wait_until_gone()
@@ -273,7 +231,7 @@ class Parent:
                     if process.worker_id == worker_id:
                         self._kill(process, "its lease was lost")
 
-    def _kill(self, process: _Process, reason: str) -> None:
+    def _kill(self, process: Process, reason: str) -> None:
         process.killed_for = process.killed_for or reason
         os.kill(process.pid, signal.SIGKILL)
 
@@ -334,7 +292,7 @@ class Parent:
             if place.process is None and now >= place.start_at:
                 self._start(place, partial(self._start_child, index, place))
 
-    def _start(self, place: _Place, start: Callable[[], None]) -> None:
+    def _start(self, place: Place, start: Callable[[], None]) -> None:
         """Start a process; where the machine has no room for one, try again later."""
         try:
             start()
@@ -348,7 +306,7 @@ class Parent:
     def _start_keeper(self) -> None:
         self._shared.keeper_ticked_at = time.monotonic()
         pid = fork(self._run_keeper)
-        self._keeper.process = _Process(pid, time.monotonic())
+        self._keeper.process = Process(pid, time.monotonic())
         # What an earlier keeper knew, once more: all of it may be repeated.
         self._channel.forget()
         for index, place in enumerate(self._places):
@@ -361,7 +319,7 @@ class Parent:
         if self._is_stopping:
             self._channel.send(kind="stop")
 
-    def _introduce(self, index: int, process: _Process) -> None:
+    def _introduce(self, index: int, process: Process) -> None:
         self._channel.send(
             kind="child", index=index, worker=str(process.worker_id), pid=process.pid
         )
@@ -378,7 +336,7 @@ class Parent:
         )
         return keeper.run()
 
-    def _start_child(self, index: int, place: _Place) -> None:
+    def _start_child(self, index: int, place: Place) -> None:
         worker_id = uuid7()
         self._shared.tables[index].reset(worker_id)
         brood = Brood.expect()
@@ -387,7 +345,7 @@ class Parent:
         finally:
             if brood is not None:
                 brood.watch()
-        place.process = _Process(pid, time.monotonic(), worker_id, brood=brood)
+        place.process = Process(pid, time.monotonic(), worker_id, brood=brood)
         self._introduce(index, place.process)
 
     def _run_child(self, index: int, worker_id: UUID, brood: Brood | None) -> int:

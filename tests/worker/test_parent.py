@@ -15,7 +15,8 @@ import pytest
 from relay.ids import uuid7
 from relay.worker import parent as parent_module
 from relay.worker.loop import LoopOptions
-from relay.worker.parent import Parent, _Place, _Process
+from relay.worker.parent import Parent
+from relay.worker.places import Place, Process
 
 
 class Watch:
@@ -31,9 +32,7 @@ class Watch:
         self.sleepers.append(sleeper)
         worker_id = uuid7()
         self.parent._shared.tables[index].reset(worker_id)
-        self.parent._places[index].process = _Process(
-            sleeper.pid, started_at, worker_id
-        )
+        self.parent._places[index].process = Process(sleeper.pid, started_at, worker_id)
         return sleeper
 
     def is_killed(self, sleeper: subprocess.Popen[bytes]) -> bool:
@@ -152,15 +151,15 @@ def test_what_dies_young_is_started_later_each_time_and_what_lived_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(parent_module, "time", SimpleNamespace(monotonic=lambda: 0.0))
-    place = _Place()
+    place = Place()
     pauses = []
     for _ in range(10):
-        place.process = _Process(1, 0.0)
+        place.process = Process(1, 0.0)
         place.ended(was_clean=False)
         pauses.append(place.start_at)
 
     assert pauses == sorted(pauses)
     assert (pauses[0], pauses[-1]) == (0.1, 10)
-    place.process = _Process(1, -6.0)
+    place.process = Process(1, -6.0)
     place.ended(was_clean=False)
     assert place.start_at == 0
