@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from relay import codec
 from relay.exceptions import EncodeError, ScheduleError
@@ -21,6 +21,25 @@ from relay.tasks import Task
 __all__ = ["ScheduleOptions", "cron", "every", "once"]
 
 TaskT = TypeVar("TaskT", bound=Task[..., Any])
+
+_SPAN: Final = (timedelta, "a timedelta, such as timedelta(minutes=10)")
+_INSTANT: Final = (datetime, "an aware datetime")
+# What the options must be whose checks take that for granted. None is as if not given,
+# but for those in _NEVER_NONE.
+_EXPECTED: Final[Mapping[str, tuple[type, str]]] = {
+    "name": (str, "a text"),
+    "timezone": (str, 'the name of an IANA zone, such as "Europe/Berlin"'),
+    "starts_at": _INSTANT,
+    "ends_at": _INSTANT,
+    "exclude": (Sequence, 'a list, such as ["2026-12-25"]'),
+    "spread": _SPAN,
+    "success_within": _SPAN,
+    "catch_up_window": _SPAN,
+    "args": (Sequence, "a list or tuple"),
+    "kwargs": (Mapping, "a dict"),
+    "enabled": (bool, "True or False"),
+}
+_NEVER_NONE: Final = {"timezone", "exclude", "catch_up_window", "args", "enabled"}
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -80,6 +99,9 @@ def cron(
     Raises:
         ScheduleError: at once, if the schedule could not be kept.
     """
+    _check_options("cron", options)
+    _check("expression", expression, str, 'a text, such as "0 7 * * *"')
+    _check("seconds", seconds, bool, "True or False")
     spec = parse(expression, seconds=seconds, hash_id=options.get("name") or "")
     return _declare("cron", options, expression=spec.expression, seconds=seconds)
 
@@ -99,6 +121,8 @@ def every(
     Raises:
         ScheduleError: at once, if the schedule could not be kept.
     """
+    _check_options("every", options)
+    _check("interval", interval, *_SPAN)
     check_interval(interval)
     return _declare("every", options, interval=interval)
 
@@ -115,6 +139,8 @@ def once(at: datetime, **options: Unpack[ScheduleOptions]) -> Callable[[TaskT], 
     Raises:
         ScheduleError: at once, if the schedule could not be kept.
     """
+    _check_options("once", options)
+    _check("at", at, *_INSTANT)
     _check_aware("at", at)
     return _declare("once", options, at=at)
 
@@ -178,6 +204,22 @@ def _declare(
         return task
 
     return declare
+
+
+def _check_options(word: str, options: ScheduleOptions) -> None:
+    known = ScheduleOptions.__annotations__
+    for name, value in options.items():
+        if name not in known:
+            raise ScheduleError(
+                f"@{word} has no option {name}: there are {', '.join(sorted(known))}"
+            )
+        if name in _EXPECTED and (value is not None or name in _NEVER_NONE):
+            _check(name, value, *_EXPECTED[name])
+
+
+def _check(name: str, value: object, kind: type, remedy: str) -> None:
+    if not isinstance(value, kind) or (kind is Sequence and isinstance(value, str)):
+        raise ScheduleError(f"{name}={value!r}: give {remedy}")
 
 
 def _check_aware(what: str, instant: datetime | None) -> None:

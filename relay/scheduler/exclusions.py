@@ -174,10 +174,13 @@ def join(lines: Iterable[str | date]) -> str | None:
     """Return the text of exclusions given one by one; None for none.
 
     Raises:
-        ScheduleError: one of them is a datetime: only whole dates are left out.
+        ScheduleError: one of them is neither a text nor a date, or is a datetime: only
+            whole dates are left out.
     """
     texts: list[str] = []
     for line in lines:
+        if not isinstance(line, str | date):
+            raise ScheduleError(f"{line!r} excludes nothing: give a date or a text")
         if isinstance(line, datetime):
             raise ScheduleError(f"{line} excludes no date: give its .date()")
         texts.append(line.isoformat() if isinstance(line, date) else line)

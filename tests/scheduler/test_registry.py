@@ -71,10 +71,24 @@ def test_a_declaration_gives_the_task_back(report: Task[..., Any]) -> None:
         ("0 0 * * *", {"args": [1, 2]}, "do not fit"),
         ("0 0 * * *", {"kwargs": {"pages": 2}}, "do not fit"),
         ("0 0 * * *", {"args": [object()]}, "do not fit"),
+        ("0 0 * * *", {"overlapp": "skip"}, "no option overlapp: there are .*overlap"),
+        ("0 0 * * *", {"spread": 5}, "spread=5: give a timedelta"),
+        ("0 0 * * *", {"success_within": 5}, "success_within=5: give a timedelta"),
+        ("0 0 * * *", {"catch_up_window": None}, "catch_up_window=None: give"),
+        ("0 0 * * *", {"timezone": UTC}, "timezone=.*give the name"),
+        ("0 0 * * *", {"ends_at": "2026-06-01"}, "ends_at='2026-06-01': give"),
+        ("0 0 * * *", {"exclude": "2026-12-25"}, "exclude='2026-12-25': give a list"),
+        ("0 0 * * *", {"exclude": [5]}, "5 excludes nothing"),
+        ("0 0 * * *", {"args": "ab"}, "args='ab': give a list"),
+        ("0 0 * * *", {"kwargs": ["a"]}, "kwargs=.*give a dict"),
+        ("0 0 * * *", {"name": 5}, "name=5: give a text"),
+        ("0 0 * * *", {"enabled": "no"}, "enabled='no': give True or False"),
+        ("0 0 * * *", {"seconds": "no"}, "seconds='no': give True or False"),
+        (None, {}, "expression=None: give a text"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_at_once(
-    expression: str, options: dict[str, Any], reason: str, report: Task[..., Any]
+    expression: Any, options: dict[str, Any], reason: str, report: Task[..., Any]
 ) -> None:
     with pytest.raises(ScheduleError, match=reason):
         cron(expression, **options)(report)
@@ -87,7 +101,11 @@ def test_what_cannot_be_kept_is_refused_at_once(
     [
         (lambda: every(timedelta(milliseconds=1_500)), "whole seconds"),
         (lambda: every(timedelta(days=400)), "366 days"),
+        (lambda: every(300), "interval=300: give a timedelta"),
+        (lambda: every(DAY, timzone="UTC"), "@every has no option timzone"),
         (lambda: once(AT.replace(tzinfo=None)), "no time zone"),
+        (lambda: once("2026-06-01"), "at='2026-06-01': give an aware datetime"),
+        (lambda: once(AT, timzone="UTC"), "@once has no option timzone"),
     ],
 )
 def test_an_interval_or_instant_that_cannot_be_kept_is_refused(
