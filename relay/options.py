@@ -370,7 +370,9 @@ def check_enqueue_options(options: Mapping[str, Any]) -> None:
         _check_from_now("run_in", run_in)
     _check_deadline(options)
     on_commit = options.get("on_commit")
-    if on_commit is not None and on_commit not in connections.settings:
+    if on_commit is not None and not (
+        isinstance(on_commit, str) and on_commit in connections.settings
+    ):
         raise ArgumentError(
             f"on_commit={on_commit!r}: give an alias of DATABASES, such as "
             f"{DEFAULT_DB_ALIAS!r}"

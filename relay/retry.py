@@ -56,8 +56,12 @@ class Backoff:
                 raise ValueError(
                     f"{name}={delay} is negative: give a delay of 0 or more"
                 )
+        if isinstance(self.factor, bool) or not isinstance(self.factor, int | float):
+            raise TypeError(f"factor={self.factor!r}: give a number of at least 1")
         if not (math.isfinite(self.factor) and self.factor >= 1):
             raise ValueError(f"factor={self.factor} must be a number of at least 1")
+        if not isinstance(self.jitter, bool):
+            raise TypeError(f"jitter={self.jitter!r}: give True or False")
 
     @classmethod
     def exponential(
@@ -154,6 +158,11 @@ class RetryRules:
         elif "backoff" in options:
             _check_rule("backoff", backoff)
         retry_on = _classes("retry_on", options.get("retry_on", ()))
+        if "retry_on" in options and not retry_on:
+            raise ArgumentError(
+                f"retry_on={options['retry_on']!r} names no class: leave it out to "
+                "retry all errors, or give max_retries=0 to retry none"
+            )
         give_up_on = _classes("give_up_on", options.get("give_up_on", ()))
         if both := set(retry_on) & set(give_up_on):
             raise ArgumentError(

@@ -79,6 +79,22 @@ def test_rules_that_make_no_sense_are_refused(arguments: dict[str, object]) -> N
         Backoff(**arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"factor": "2"}, "factor='2': give a number"),
+        ({"factor": True}, "factor=True: give a number"),
+        ({"jitter": "no"}, "jitter='no': give True or False"),
+    ],
+    ids=str,
+)
+def test_rules_of_another_type_are_refused(
+    arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        Backoff(**arguments)
+
+
 @given(
     failures=st.integers(min_value=-10, max_value=10**9),
     base=st.timedeltas(min_value=timedelta(0)),
@@ -248,6 +264,7 @@ async def coroutine(failures: int, error: BaseException) -> timedelta:
         ({"backoff": {"OSError": MINUTE}}, "backoff names 'OSError'"),
         ({"backoff": {int: MINUTE}}, "backoff names <class 'int'>"),
         ({"backoff": {OSError: {}}}, r"backoff\[OSError\]={}: give"),
+        ({"retry_on": ()}, r"retry_on=\(\) names no class: leave it out"),
         ({"retry_on": "OSError"}, "retry_on='OSError': give classes"),
         ({"retry_on": (OSError(),)}, r"retry_on names OSError\(\)"),
         ({"give_up_on": (int,)}, "give_up_on names <class 'int'>"),

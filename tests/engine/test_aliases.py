@@ -176,6 +176,7 @@ def test_a_job_that_follows_a_commit_runs_inline_after_it(other: str) -> None:
     [
         (lambda: note.using(on_commit="nowhere"), "on_commit='nowhere'"),
         (lambda: note.using(on_commit=True), "on_commit=True"),
+        (lambda: note.using(on_commit=["other"]), r"on_commit=\['other'\]"),
         (
             lambda: enqueue_many([note.using(on_commit="other").job()]),
             "enqueue_many with a job of using",
@@ -187,7 +188,7 @@ def test_a_job_that_follows_a_commit_runs_inline_after_it(other: str) -> None:
             "nobody to raise it to",
         ),
     ],
-    ids=["unknown", "no alias", "many", "raise"],
+    ids=["unknown", "no alias", "several", "many", "raise"],
 )
 def test_what_cannot_follow_a_commit_is_refused(
     other: str, act: Callable[[], object], named: str
