@@ -18,7 +18,7 @@ from uuid import UUID
 from django.db import connections
 from django.dispatch import Signal
 
-from relay.conf import get_settings
+from relay.conf import LONGEST, get_settings
 from relay.engine.claim import ClaimedJob
 from relay.engine.finish import Outcome, Settled, Written
 from relay.handles import JobHandle
@@ -106,7 +106,9 @@ def news_of(
                 "error_message": outcome.error_message,
             }
             if state == "retrying":
-                values["delay"] = timedelta(seconds=outcome.delay_seconds)
+                # As the row has it: a timedelta's largest value is none in seconds.
+                delay_seconds = min(outcome.delay_seconds, LONGEST.total_seconds())
+                values["delay"] = timedelta(seconds=delay_seconds)
         yield News(signal, all_tasks().get(job.task), values)
 
 

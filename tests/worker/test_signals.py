@@ -25,6 +25,7 @@ from relay import (
     signals,
     task,
 )
+from relay.conf import LONGEST
 from relay.engine.connection import EngineConnection
 from relay.engine.finish import Completed, Settled, Written
 from relay.models import Job
@@ -409,6 +410,19 @@ def test_what_became_of_a_job_decides_which_signal_is_sent(heard: Heard) -> None
         states = {} if state is None else {job_id: state}
         found = announcing.news_of([(job, outcome, 0.5)], states)
         assert [news.signal for news in found] == expected, (outcome, state)
+
+
+def test_a_retry_in_the_farthest_future_is_announced_as_its_row_has_it(
+    heard: Heard, child: Child, duty: EngineConnection
+) -> None:
+    rows.add_jobs(duty, 1, task=plain.name)
+    [job] = child.claim(1)
+    farthest = timedelta.max.total_seconds()
+    child.end(job, Settled(id=job.id, attempt=1, verb="retry", delay_seconds=farthest))
+
+    child.step_until(lambda: heard.names == ["job_retrying"])
+
+    assert heard.calls[0][2]["delay"] == LONGEST
 
 
 def rows_claimed(job_id: Any) -> Any:
