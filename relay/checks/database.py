@@ -8,14 +8,16 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
+from django.apps import apps
 from django.core.checks import CheckMessage
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
+from django.db.models import Index, UniqueConstraint
 
 from relay.checks.code import unknown_queue
 from relay.checks.messages import error, readable_settings, warning
-from relay.models import Job, Occurrence, Queue, Schedule, ScheduleSource, Worker
+from relay.models import Job, Queue, Schedule, ScheduleSource
 from relay.scheduler.lateness import read_lateness
 from relay.scheduler.validation import find_errors
 from relay.tasks import all_tasks, known_queues
@@ -84,10 +86,12 @@ def _unapplied(alias: str, names: Sequence[str]) -> CheckMessage:
 
 
 def _check_indexes(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
+    models = apps.get_app_config(Job._meta.app_label).get_models()
     wanted = {
         index.name: model._meta.db_table
-        for model in (Job, Occurrence, Queue, Schedule, Worker)
-        for index in model._meta.indexes
+        for model in models
+        for index in (*model._meta.indexes, *model._meta.constraints)
+        if isinstance(index, Index | UniqueConstraint)
     }
     rows = _ask(
         connection,
@@ -105,8 +109,8 @@ def _check_indexes(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
         if name not in is_valid:
             yield warning(
                 "W010",
-                f"the index {name} of {table} is missing: what it serves reads the "
-                "whole table",
+                f"the index {name} of {table} is missing: queries read the whole table, "
+                "and if it is a unique one, duplicates get in",
                 "Create it as manage.py sqlmigrate relay shows.",
             )
         elif not is_valid[name]:

@@ -88,10 +88,17 @@ def test_w010_is_silent_about_migrations_while_migrate_runs(
     assert run_checks(tags=[Tags.database], databases=["default"]) == []
 
 
-def test_w010_names_an_index_that_is_missing() -> None:
-    execute("DROP INDEX relay_job_due_idx")
+@pytest.mark.parametrize("index", ["relay_job_due_idx", "relay_job_unique_idx"])
+def test_w010_names_an_index_that_is_missing(index: str) -> None:
+    execute(f"DROP INDEX {index}")
 
-    assert "relay_job_due_idx of relay_job is missing" in only("W010").msg
+    assert f"{index} of relay_job is missing" in only("W010").msg
+
+
+def test_w010_names_a_constraint_that_is_missing() -> None:
+    execute("ALTER TABLE relay_step DROP CONSTRAINT relay_step_name_idx")
+
+    assert "relay_step_name_idx of relay_step is missing" in only("W010").msg
 
 
 def test_w010_names_an_index_that_is_invalid() -> None:
