@@ -109,8 +109,8 @@ def _check_indexes(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
         if name not in is_valid:
             yield warning(
                 "W010",
-                f"the index {name} of {table} is missing: queries read the whole table, "
-                "and if it is a unique one, duplicates get in",
+                f"the index {name} of {table} is missing: queries read the whole "
+                "table, and if it is a unique one, duplicates get in",
                 "Create it as manage.py sqlmigrate relay shows.",
             )
         elif not is_valid[name]:
