@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
         ("default,", "cannot name a queue"),
         ("default,default", "named twice"),
         ("default:0", "weight 0"),
+        ("default:many", "weight 'many' of queue 'default'"),
     ],
 )
 def test_queues_that_cannot_be_served_are_refused_at_the_start(

@@ -161,6 +161,12 @@ class Command(RelayCommand):
         if asked is None:
             return {name: max(1, rows.get(name, 1)) for name in sorted(known)}
         for name in asked:
+            queue, _, weight = name.rpartition(":")
+            if name not in known and queue in known:
+                raise CommandError(
+                    f"weight {weight!r} of queue {queue!r}: give a whole number from 1 "
+                    f"to {LARGEST_WEIGHT}"
+                )
             if name not in known:
                 raise CommandError(
                     f"unknown queue {name!r}: name it in RELAY['QUEUES'] or in a task; "
