@@ -38,7 +38,7 @@ __all__ = [
 
 logger = logging.getLogger("relay.worker")
 
-KILLED_FOR: Final = "a job of its did not stop when it was told to"
+KILLED_FOR: Final = "one of its jobs did not stop when it was told to"
 NOT_STOPPED: Final = (
     "the job ran longer than its timeout and did not stop when it was told to: its "
     "process was killed"

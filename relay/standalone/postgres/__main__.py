@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         ("start", _start, [root], "start it, and let it run until `stop`"),
         ("stop", _stop, [root], "stop it unless another process uses it"),
         ("status", _status, [root], "say whether it runs and who keeps it running"),
-        ("shell", _shell, [root, database], "open psql, with psql's own arguments"),
+        ("shell", _shell, [root, database], "open psql; its arguments follow --"),
         ("backup", _backup, [root, database], "write a database to a file by pg_dump"),
     ):
         command = commands.add_parser(
