@@ -38,28 +38,6 @@ LAST_SHOWN: Final = 20
 LAST_LOOKED_AT: Final = 1_000
 MOST_AT_ONCE: Final = 100
 
-# What @cron says; the row says whether it is enabled.
-_OWNED_BY_CODE: Final = (
-    "name",
-    "task",
-    "args",
-    "queue",
-    "priority",
-    "cron",
-    "seconds",
-    "every_ms",
-    "once_at",
-    "timezone",
-    "starts_at",
-    "ends_at",
-    "excluded",
-    "spread_ms",
-    "overlap",
-    "success_within_ms",
-    "catch_up",
-    "catch_up_window_ms",
-)
-
 _WHEN: Final = (
     "cron",
     "seconds",
@@ -71,6 +49,11 @@ _WHEN: Final = (
     "excluded",
     "spread_ms",
 )
+_WHAT: Final = ("task", "args", "queue", "priority")
+_LATE: Final = ("overlap", "catch_up", "catch_up_window_ms", "success_within_ms")
+
+# What @cron says; the row says whether it is enabled.
+_OWNED_BY_CODE: Final = ("name", *_WHAT, *_WHEN, *_LATE)
 
 _SHOWN_OF_OCCURRENCE: Final = ("id", "state", "outcome", "reason", "count", "job_id")
 
@@ -163,19 +146,10 @@ class ScheduleAdmin(RelayAdmin):
     fieldsets = (
         (None, {"fields": ("name", "enabled", "source", "trouble")}),
         ("When", {"fields": (*_WHEN, "next_fires")}),
-        ("What", {"fields": ("task", "args", "queue", "priority")}),
+        ("What", {"fields": _WHAT}),
         (
             "Late, missed and overlapping runs",
-            {
-                "fields": (
-                    "overlap",
-                    "catch_up",
-                    "catch_up_window_ms",
-                    "success_within_ms",
-                    "latest",
-                    "not_run",
-                )
-            },
+            {"fields": (*_LATE, "latest", "not_run")},
         ),
         (
             "Times",
@@ -194,18 +168,8 @@ class ScheduleAdmin(RelayAdmin):
     _fieldsets_to_add = (
         (None, {"fields": ("name", "enabled")}),
         ("When", {"fields": _WHEN}),
-        fieldsets[2],
-        (
-            "Late, missed and overlapping runs",
-            {
-                "fields": (
-                    "overlap",
-                    "catch_up",
-                    "catch_up_window_ms",
-                    "success_within_ms",
-                )
-            },
-        ),
+        ("What", {"fields": _WHAT}),
+        ("Late, missed and overlapping runs", {"fields": _LATE}),
     )
     _shown_only = (
         "source",
