@@ -21,7 +21,7 @@ from relay.conf import get_settings
 from relay.engine.claim import ClaimedJob
 from relay.engine.connection import is_outage
 from relay.engine.finish import Completed, Written, completions
-from relay.exceptions import LeaseLost, SettingsError
+from relay.exceptions import LeaseLost, RelayError, SettingsError
 
 __all__ = ["run", "run_alone"]
 
@@ -77,6 +77,7 @@ def run(
         complete: makes of what it returned the finish to write.
 
     Raises:
+        RelayError: the handler changed the row of its own job.
         BaseException: what the handler, or the commit, raised; nothing was written, or
             else the job has ended and every fenced write to it comes to nothing.
 
@@ -95,6 +96,12 @@ def run(
             _finish(connection, done, worker_id)
             progress.is_finished = True
     except _Lost as lost:
+        if _look(connection, job.id) == ("running", job.attempt, worker_id):
+            # After the rollback it is this attempt's again, and would be for ever.
+            raise RelayError(
+                f"the handler changed or deleted the row of its own job {job.id}: what "
+                "it wrote was rolled back; leave relay_job's running rows alone"
+            ) from None
         return _told_lost(job, lost)
     except BaseException as error:
         if done is None or not progress.is_finished:

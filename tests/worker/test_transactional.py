@@ -174,6 +174,28 @@ def test_a_handler_whose_job_is_another_s_leaves_nothing_and_is_no_failure(
     ]
 
 
+@pytest.mark.parametrize(
+    "statement", ["DELETE FROM relay_job", "UPDATE relay_job SET state = 'failed'"]
+)
+def test_a_handler_that_changes_the_row_of_its_own_job_fails(
+    hot: EngineConnection,
+    other: psycopg.Connection[Any],
+    worker_id: UUID,
+    statement: str,
+) -> None:
+    def handler() -> None:
+        write()
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    job, outcome = run(hot, worker_id, handler)
+
+    assert isinstance(outcome, Settled)
+    assert (outcome.verb, outcome.is_charged) == ("retry", True)
+    assert "the row of its own job" in (outcome.error_message or "")
+    assert (effects(other), state(other, job)) == ([], "running")
+
+
 def test_a_retention_of_nothing_deletes_the_row_in_the_same_transaction(
     hot: EngineConnection, other: psycopg.Connection[Any], worker_id: UUID
 ) -> None:
