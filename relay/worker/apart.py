@@ -104,6 +104,8 @@ class Apart:
         Raises:
             Gone: it has ended, and has not answered before.
         """
+        if (frame := self._frames.take()) is not None:
+            return frame  # it has come together with the one before
         ready = dict(self._poll.poll(seconds * 1_000))
         if self._end.fileno() in ready:
             try:

@@ -155,14 +155,19 @@ class Frames:
             BlockingIOError: the socket does not block, and there is no more yet.
             EOFError: the other end is gone.
         """
-        while (frame := self._take()) is None:
+        while (frame := self.take()) is None:
             chunk = self._end.recv(_CHUNK_BYTES)
             if not chunk:
                 raise EOFError
             self._bytes += chunk
         return frame
 
-    def _take(self) -> bytes | None:
+    def take(self) -> bytes | None:
+        """Return the next frame if it has arrived whole, without asking the socket.
+
+        To be called before anybody waits for the socket: what has been read with an
+        earlier frame does not make it readable.
+        """
         if len(self._bytes) < _HEAD.size:
             return None
         end = _HEAD.size + _HEAD.unpack_from(self._bytes)[0]

@@ -1,0 +1,66 @@
+"""What an isolated process sends reaches the child, however it arrives."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from relay.engine.finish import Completed
+from relay.ids import uuid7
+from relay.progress import Progress
+from relay.worker.apart import Apart
+from relay.worker.frames import Answer, pack_answer, pack_progress, unpack
+from relay.worker.nursery import CODE
+
+PROGRESS = Progress(percent=99.0)
+ANSWER = Answer(
+    outcome=Completed(uuid7(), 1, "7", None), is_worn=False, log="a line of it"
+)
+
+
+class Peer:
+    """The process's side of it."""
+
+    def __init__(self) -> None:
+        near, self.end = socket.socketpair()
+        lifeline, self._teller = os.pipe()
+        os.write(self._teller, CODE.pack(1))
+        self.process = Apart(1, near, lifeline, near)
+
+    def close(self) -> None:
+        self.process.close()
+        self.end.close()
+        os.close(self._teller)
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    made = Peer()
+    yield made
+    made.close()
+
+
+def test_an_answer_that_comes_together_with_progress_is_received(peer: Peer) -> None:
+    peer.end.sendall(pack_progress(PROGRESS) + pack_answer(ANSWER))
+
+    received = [peer.process.receive(60.0) for _ in range(2)]
+
+    assert [unpack(each) for each in received if each] == [PROGRESS, ANSWER]
+
+
+def test_a_frame_that_comes_in_parts_is_received_once_it_is_whole(peer: Peer) -> None:
+    frame = pack_progress(PROGRESS) + pack_answer(ANSWER)
+    peer.end.sendall(frame[:-1])
+    first = peer.process.receive(60.0)
+    assert first is not None
+    assert unpack(first) == PROGRESS
+    assert peer.process.receive(0.0) is None
+
+    peer.end.sendall(frame[-1:])
+
+    last = peer.process.receive(60.0)
+    assert last is not None
+    assert unpack(last) == ANSWER
