@@ -34,6 +34,13 @@ from relay.exceptions import (
 )
 from relay.failure import Failure
 from relay.handles import JobHandle
+from relay.jobs import (
+    JobsReport,
+    acancel_jobs,
+    aretry_jobs,
+    cancel_jobs,
+    retry_jobs,
+)
 from relay.occurrence import JobOccurrence
 from relay.progress import Progress
 from relay.requests import JobRequest, aenqueue_many, enqueue_many
@@ -59,6 +66,7 @@ __all__ = [
     "JobOccurrence",
     "JobRequest",
     "JobTimeout",
+    "JobsReport",
     "LeaseLost",
     "MemoryLimit",
     "MissingKey",
@@ -81,13 +89,17 @@ __all__ = [
     "UnknownQueue",
     "UnknownTask",
     "WaitRefused",
+    "acancel_jobs",
     "aenqueue",
     "aenqueue_many",
+    "aretry_jobs",
+    "cancel_jobs",
     "cron",
     "current_job",
     "enqueue",
     "enqueue_many",
     "every",
     "once",
+    "retry_jobs",
     "task",
 ]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,7 +19,17 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from relay.engine import claim, finish, holdings, lease, promote, prune, report, rules
+from relay.engine import (
+    claim,
+    finish,
+    holdings,
+    lease,
+    matching,
+    promote,
+    prune,
+    report,
+    rules,
+)
 from relay.engine.connection import EngineConnection, connect
 from relay.ids import uuid7
 from tests.engine.rows import other_session
@@ -513,3 +523,43 @@ def test_dead_rows_below_a_mark_cost_a_claim_nothing(
 
     assert marked.buffers < BUFFERS_PER_ROW * 30
     assert swept.buffers > marked.buffers + 2 * BATCH
+
+
+WANTED: Final = {
+    "queue": matching.JobFilter(queue="default"),
+    "task": matching.JobFilter(task="tests.rare"),
+    "tag": matching.JobFilter(tag="import-7"),
+    "error": matching.JobFilter(error_class="ValueError"),
+    "times": matching.JobFilter(
+        created_after=datetime(2020, 1, 1, tzinfo=UTC),
+        created_before=datetime(2020, 1, 2, tzinfo=UTC),
+    ),
+    "all": matching.JobFilter(queue="q1", task="tests.rare", tag="import-7"),
+}
+
+
+@pytest.mark.parametrize("wanted", WANTED)
+@pytest.mark.parametrize(
+    "state", ["scheduled", "retrying", "queued", "running", "failed", "cancelled"]
+)
+def test_a_filter_for_many_jobs_goes_by_an_index_of_the_state_or_the_tags(
+    duty: EngineConnection, queued: Rows, state: str, wanted: str
+) -> None:
+    text, values = matching.statement(WANTED[wanted], state)
+    values |= {"limit": BATCH, "after": UUID(int=0)}
+    duty.execute("SET enable_seqscan = off")
+
+    found = explain(duty, text, values)
+
+    allowed = {
+        "scheduled": {"relay_job_due_idx"},
+        "retrying": {"relay_job_due_idx"},
+        "queued": {"relay_job_ready_idx"},
+        "running": {"relay_job_held_idx"},
+        "failed": {"relay_job_failed_idx"},
+        "cancelled": {"relay_job_failed_idx"},
+    }[state] | ({"relay_job_tags_idx"} if "import" in repr(WANTED[wanted]) else set())
+    assert "Seq Scan" not in found.kinds
+    assert found.indexes - {None} <= allowed
+    if state in ("failed", "cancelled"):
+        assert found.buffers < 50  # there are none, whatever else the table holds

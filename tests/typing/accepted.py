@@ -14,17 +14,21 @@ from relay import (
     JobHandle,
     JobOccurrence,
     JobRequest,
+    JobsReport,
     Progress,
     Retention,
     Task,
     Unique,
+    acancel_jobs,
     aenqueue,
+    cancel_jobs,
     cron,
     current_job,
     enqueue,
     enqueue_many,
     every,
     once,
+    retry_jobs,
     task,
 )
 from relay.signals import job_completed, job_failed
@@ -176,7 +180,13 @@ async def coroutine_handler() -> None:
     assert_type(await job.astep("count", counted, 1), str)
 
 
+def many() -> None:
+    assert_type(cancel_jobs(task=bare, state="queued", dry_run=True), JobsReport)
+    retry_jobs(task="a:b", finished_after=datetime.now(UTC), limit=5, actor="ada")
+
+
 async def awaited() -> None:
+    assert_type(await acancel_jobs(queue="mail", tag="a"), JobsReport)
     assert_type(await bare.enqueue(1).areplay(), JobHandle[str])
     assert_type(await bare.enqueue(1).acancel(), bool)
     assert_type(await coroutine(1), float)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from relay import (
     Retention,
     Unique,
+    cancel_jobs,
     cron,
     current_job,
     enqueue,
@@ -81,6 +82,8 @@ bare.enqueue(1, "x")  # E: call-arg
 bare.enqueue(1, c=2)  # E: call-arg
 bare.using(priority="high")  # E: arg-type
 bare.using(on_commit=True)  # E: arg-type
+cancel_jobs(state="failed")  # E: arg-type
+cancel_jobs("mail")  # E: misc
 bare.using(tags=7)  # E: arg-type
 bare.using(meta=["a"])  # E: arg-type
 bare.using(delay=1)  # E: call-arg
