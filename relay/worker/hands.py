@@ -65,6 +65,16 @@ class Hands:
         self._doubtful: set[UUID] = set()
 
     @property
+    def are_empty(self) -> bool:
+        """Whether nothing is held, and every receiver has heard of what was."""
+        return not (self.held or self.announcer.is_busy)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether receivers have so much to hear of that nothing more is claimed."""
+        return self.announcer.is_behind
+
+    @property
     def going_on(self) -> int:
         """How many jobs have not ended yet."""
         return len(self.held) - len(self.unflushed)

@@ -203,8 +203,7 @@ class Loop:
             self._nursery.close()
 
     def _is_done(self) -> bool:
-        is_empty = not (self._hands.held or self._hands.announcer.is_busy)
-        return self._is_draining and is_empty
+        return self._is_draining and self._hands.are_empty
 
     def _step(self) -> None:
         now = time.monotonic()
@@ -335,9 +334,7 @@ class Loop:
 
     def _room(self) -> int:
         """Return how many jobs to ask for: the free slots and a small buffer."""
-        if self._is_draining or self._alone.is_exclusive:
-            return 0
-        if self._hands.announcer.is_behind:
+        if self._is_draining or self._alone.is_exclusive or self._hands.is_behind:
             return 0
         slots = self._options.concurrency
         room = slots + self._pace.buffer(slots) - self._hands.going_on

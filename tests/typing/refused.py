@@ -83,7 +83,7 @@ bare.enqueue(1, c=2)  # E: call-arg
 bare.using(priority="high")  # E: arg-type
 bare.using(on_commit=True)  # E: arg-type
 cancel_jobs(state="failed")  # E: arg-type
-cancel_jobs("mail")  # E: misc
+cancel_jobs("mail")  # E: call-arg
 bare.using(tags=7)  # E: arg-type
 bare.using(meta=["a"])  # E: arg-type
 bare.using(delay=1)  # E: call-arg
