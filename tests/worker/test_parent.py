@@ -14,6 +14,7 @@ import pytest
 
 from relay.ids import uuid7
 from relay.worker import parent as parent_module
+from relay.worker import places
 from relay.worker.loop import LoopOptions
 from relay.worker.parent import Parent
 from relay.worker.places import Place, Process
@@ -150,7 +151,7 @@ def test_a_fork_that_fails_is_tried_again_later(
 def test_what_dies_young_is_started_later_each_time_and_what_lived_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(parent_module, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(places, "time", SimpleNamespace(monotonic=lambda: 0.0))
     place = Place()
     pauses = []
     for _ in range(10):
