@@ -208,12 +208,13 @@ class Interruptible(Requests):
             # look and what follows.
             time.sleep(seconds)
             with _raising:
-                if self._thread is None or self._raised >= how:
+                thread = self._thread  # once: it is None as soon as the handler ends
+                if thread is None or self._raised >= how:
                     return True
-                if not is_guarded(self._thread):
+                if not is_guarded(thread):
                     self._raised = how
                     # One that has not arrived is replaced.
-                    _set_async_exc(self._thread, error)
+                    _set_async_exc(thread, error)
                     return True
         return False
 
