@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 
 from relay import codec, sensitive, sensitive_places
@@ -252,10 +253,20 @@ def insert(request: JobRequest[R]) -> JobHandle[R]:
 
 
 def _insert_now(job: NewJob, using: str) -> JobHandle[Any]:
-    handle = _handle(job, engine.insert(job, using=using), using)
+    try:
+        holder = engine.insert(job, using=using)
+    except SynchronousOnlyOperation as error:
+        raise _in_async_code("enqueue", "aenqueue") from error
+    handle = _handle(job, holder, using)
     if job_enqueued.receivers:
         _announce([(job, handle)], using)
     return handle
+
+
+def _in_async_code(called: str, instead: str) -> SynchronousOnlyOperation:
+    return SynchronousOnlyOperation(
+        f"{called}() in async code would hold up the event loop: await {instead}()"
+    )
 
 
 def _handle(job: NewJob, holder: KeyHolder | None, using: str) -> JobHandle[Any]:
@@ -298,7 +309,10 @@ def enqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:
     Transaction: joins the caller's on the alias RELAY["DATABASE"].
     """
     jobs, using = [_new_job(request) for request in requests], get_settings().database
-    holders = engine.insert_many(jobs, using=using)
+    try:
+        holders = engine.insert_many(jobs, using=using)
+    except SynchronousOnlyOperation as error:
+        raise _in_async_code("enqueue_many", "aenqueue_many") from error
     handles = [
         _handle(job, holders.get(place), using) for place, job in enumerate(jobs)
     ]

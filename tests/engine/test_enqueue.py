@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
@@ -480,6 +481,29 @@ def test_async_code_enqueues_in_a_transaction_of_its_own() -> None:
     ids = async_to_sync(enqueue_all)()
 
     assert set(Job.objects.values_list("id", flat=True)) == set(ids)
+
+
+@pytest.mark.parametrize(
+    ("call", "instead"),
+    [
+        (lambda: add.enqueue(1, 2), "await aenqueue()"),
+        (lambda: add.using(priority=1).enqueue(1, 2), "await aenqueue()"),
+        (lambda: enqueue("by:name", 1), "await aenqueue()"),
+        (lambda: enqueue_many([add.job(1, 2)]), "await aenqueue_many()"),
+    ],
+    ids=["of a task", "with options", "by name", "many"],
+)
+def test_a_plain_enqueue_in_async_code_is_refused_with_the_other_ones_name(
+    call: Callable[[], object], instead: str
+) -> None:
+    async def blocks() -> None:
+        call()
+
+    with pytest.raises(SynchronousOnlyOperation) as caught:
+        async_to_sync(blocks)()
+
+    assert instead in str(caught.value)
+    assert not Job.objects.exists()
 
 
 # --- model instances, by reference ---------------------------------------------------
