@@ -223,7 +223,7 @@ def is_known_command(line: str) -> bool:
         return words[1] in targets
     if words[:4] == ["python", "-m", "pip", "install"]:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-        return words[4].partition("[")[0] in (".", project["name"])
+        return words[4].strip("'").partition("[")[0] in (".", project["name"])
     return words[:3] in (
         ["python", "-m", "tests.chaos"],
         ["python", "-m", "bench"],
