@@ -128,14 +128,18 @@ _handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)
 class _Stdout:
     """sys.stdout, which a captured attempt's lines pass on their way."""
 
-    def __init__(self, inner: TextIO) -> None:
-        self.inner = inner
+    def __init__(self, inner: TextIO | None) -> None:
+        self.inner = inner  # None where a handler, or a daemon, has left none
 
     def write(self, text: str) -> int:
         capture = _capture.get(None)
         if capture is not None and capture.with_stdout:
             capture.print(text)
-        return self.inner.write(text)
+        return len(text) if self.inner is None else self.inner.write(text)
+
+    def flush(self) -> None:
+        if self.inner is not None:
+            self.inner.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

@@ -180,10 +180,11 @@ class Announcer:
             self._put += 1
             self._queue.put(one)
         if self._thread is None and self._put:
-            self._thread = threading.Thread(
+            thread = threading.Thread(
                 target=self._run, name="relay-signals", daemon=True
             )
-            self._thread.start()
+            thread.start()
+            self._thread = thread
 
     def close(self) -> None:
         """End the thread once what was put is told."""

@@ -196,3 +196,13 @@ def test_the_job_s_own_log_says_which_job_it_is(
     [record] = caplog.records
     fields = vars(record)
     assert (fields["job_id"], fields["order"], record.name) == ("7", 42, "relay.job")
+
+
+def test_what_is_printed_where_no_stdout_is_left_is_captured_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+
+    text = captured(lambda: print("to nobody"), with_stdout=True)  # noqa: T201 - what is tested
+
+    assert "to nobody" in text
