@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.test import override_settings
 
 from relay.engine import lease
 from relay.engine.claim import Marks, read_claimed, send_claim
@@ -98,6 +99,7 @@ def prune(session: EngineConnection) -> None:
     prune_workers(session)
 
 
+@override_settings(RELAY={"RETENTION_FAILED": timedelta(0)})
 def test_failure_081_finishers_reapers_and_pruners_never_deadlock_and_lose_nothing(
     duty: EngineConnection,
 ) -> None:
