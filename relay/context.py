@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 from uuid import UUID
 from weakref import WeakValueDictionary
@@ -80,6 +81,8 @@ class CurrentJob:
         failures: earlier attempts that raised.
         max_retries: how many failures are forgiven.
         worker_id: the worker that holds it; with attempt, the token of every write.
+        deadline: when the job had to start at the latest, by the database's clock; None
+            without one.
     """
 
     id: UUID
@@ -89,6 +92,7 @@ class CurrentJob:
     failures: int
     max_retries: int
     worker_id: UUID
+    deadline: datetime | None = None
     _requests: Requests = field(default_factory=Requests, repr=False, compare=False)
 
     @property

@@ -1,4 +1,4 @@
-"""E001, W003, W010, W012, W013: what only the database can tell."""
+"""E001, W003, W010, W012, W013, W017: what only the database can tell."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from relay.checks.code import unknown_queue
 from relay.checks.messages import error, readable_settings, warning
 from relay.models import Job, Queue, Schedule, ScheduleSource
 from relay.scheduler.lateness import read_lateness
+from relay.scheduler.registry import read_unsynced
 from relay.scheduler.validation import find_errors
 from relay.tasks import all_tasks, known_queues
 
@@ -33,7 +34,7 @@ SKEW_SECONDS: Final = 2.0
 def check_database(
     *, databases: Sequence[str] | None = None, **_: object
 ) -> list[CheckMessage]:
-    """E001, W003, W010, W012 and W013: what only the database can tell."""
+    """E001, W003, W010, W012, W013 and W017: what only the database can tell."""
     relay = readable_settings()
     if relay is None or relay.database not in (databases or ()):
         return []
@@ -43,10 +44,10 @@ def check_database(
     server = list(_check_server(connection))
     if server:
         return server
+    # migrate runs the database's checks before it does its work.
+    is_under_way = sys.argv[1:2] == ["migrate"]
     missing = _find_unapplied(connection)
     if missing:
-        # migrate runs the database's checks before it does its work.
-        is_under_way = sys.argv[1:2] == ["migrate"]
         return [] if is_under_way else [_unapplied(connection.alias, missing)]
     return [
         *_check_indexes(connection),
@@ -54,6 +55,7 @@ def check_database(
         *_check_clock(connection),
         *_check_rows(relay.database),
         *_check_lateness(relay.database),
+        *(() if is_under_way else _check_declared(relay.database)),
     ]
 
 
@@ -200,6 +202,16 @@ def _check_lateness(alias: str) -> Iterator[CheckMessage]:
                 f"{row.success_within}",
                 "Look at its occurrences and failed jobs in the admin.",
             )
+
+
+def _check_declared(alias: str) -> Iterator[CheckMessage]:
+    for name in read_unsynced(using=alias):
+        yield warning(
+            "W017",
+            f"the schedule {name!r} is not in the database as the code declares it",
+            "Run manage.py migrate, or relay_scheduler --sync: until then the old "
+            "definition holds, and a new schedule does not fire.",
+        )
 
 
 def _whole(span: timedelta) -> timedelta:

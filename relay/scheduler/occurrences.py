@@ -310,9 +310,7 @@ def _hold(
         if why is None:
             row.note(logging.INFO, "occurrence waits", due_at=_text(at))
         else:
-            row.note(
-                logging.WARNING, "occurrence skipped", due_at=_text(at), reason=why
-            )
+            row.note(logging.INFO, "occurrence skipped", due_at=_text(at), reason=why)
 
 
 def _enqueue(

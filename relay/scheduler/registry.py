@@ -191,12 +191,34 @@ def _sync_one(declaration: Declaration, row: Schedule | None, using: str) -> str
             extra={"schedule": declaration.name, "task": declaration.task},
         )
         return "conflicts"
-    if row.retired_at is not None:
-        fields |= {"enabled": declaration.enabled, "retired_at": None}
-    changed = {
-        field: value for field, value in fields.items() if getattr(row, field) != value
-    }
+    changed = _changed(declaration, row)
     if not changed:
         return "unchanged"
     Schedule.objects.using(using).filter(pk=row.pk).update(**changed)
     return "updated"
+
+
+def _changed(declaration: Declaration, row: Schedule) -> dict[str, Any]:
+    """Return what of a row is not as the code declares it."""
+    fields = declaration.fields()
+    if row.retired_at is not None:
+        fields |= {"enabled": declaration.enabled, "retired_at": None}
+    return {
+        field: value for field, value in fields.items() if getattr(row, field) != value
+    }
+
+
+def read_unsynced(*, using: str) -> list[str]:
+    """Return the names of declared schedules whose rows a sync would make or change.
+
+    Transaction: one statement on Django's connection.
+    """
+    from relay.models import Schedule, ScheduleSource  # here: @cron loads no models
+
+    rows = Schedule.objects.using(using).in_bulk(list(declared()), field_name="name")
+    return sorted(
+        name
+        for name, declaration in declared().items()
+        if (row := rows.get(name)) is None
+        or (row.source == ScheduleSource.CODE and _changed(declaration, row))
+    )

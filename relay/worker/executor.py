@@ -232,6 +232,7 @@ class Executor:
                 job.failures,
                 job.max_retries,
                 self._worker_id,
+                job.deadline_at,
                 requests,
             )
         )

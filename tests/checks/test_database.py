@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import timedelta
 from typing import Any
@@ -11,11 +12,18 @@ from django.core.checks import CheckMessage, Tags, run_checks
 from django.db import DatabaseError, connection, connections
 from django.utils import timezone
 
-from relay import task
+from relay import every, task
 from relay.checks import TAG
 from relay.models import Queue, Schedule
+from relay.scheduler import registry
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def nothing_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever other modules declare, these tests begin with nothing."""
+    monkeypatch.setattr(registry, "_declared", {})
 
 
 def found(number: str) -> list[CheckMessage]:
@@ -184,3 +192,20 @@ def test_w013_names_a_schedule_that_does_not_succeed() -> None:
 
     assert "no job of the schedule 'report' has completed for 2:00:" in message.msg
     assert "success_within=1:00:00" in message.msg
+
+
+def test_w017_names_a_schedule_that_the_database_has_otherwise_or_not() -> None:
+    every(timedelta(minutes=5), name="due")(known)
+
+    assert "'due'" in only("W017").msg
+    registry.sync_declared()
+    assert found("W017") == []
+    Schedule.objects.filter(name="due").update(every_ms=60_000)
+    assert "'due'" in only("W017").msg
+
+
+def test_w017_says_nothing_while_migrate_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    every(timedelta(minutes=5), name="due")(known)
+    monkeypatch.setattr(sys, "argv", ["manage.py", "migrate"])
+
+    assert found("W017") == []

@@ -11,14 +11,20 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import psycopg
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth import get_user_model
-from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db import (
+    InterfaceError,
+    OperationalError,
+    connection,
+    connections,
+    transaction,
+)
 from django.utils import timezone, translation
 
 from relay import (
@@ -122,6 +128,13 @@ def raiser(error: BaseException) -> Callable[..., Any]:
 
 
 kinds = pytest.mark.parametrize("kind", ["plain", "coroutine"])
+
+
+@pytest.fixture(autouse=True)
+def _no_session_of_others(request: pytest.FixtureRequest) -> None:
+    """Close what an earlier test has left open: an attempt would look at it."""
+    if not {"db", "transactional_db"} & set(request.fixturenames):
+        connections.close_all()
 
 
 # --- outcomes ------------------------------------------------------------------------
@@ -583,6 +596,16 @@ def test_current_job_tells_a_handler_what_it_runs(kind: str) -> None:
     assert (job.attempt, job.failures, job.max_retries) == (4, 2, 3)
     assert (job.queue, job.task) == ("mail", f"tests.executor.{kind}")
     assert job.worker_id == WORKER
+
+
+@kinds
+def test_current_job_tells_a_handler_its_deadline(kind: str) -> None:
+    deadline = datetime(2030, 1, 2, tzinfo=UTC)
+    seen = []
+
+    run(kind, lambda: seen.append(current_job().deadline), deadline_at=deadline)
+
+    assert seen == [deadline]
 
 
 def test_current_job_is_known_to_what_a_coroutine_hands_to_threads_and_tasks() -> None:
