@@ -217,6 +217,9 @@ class JobAdmin(JobPage):
             return _NEWEST_FIRST
         return _ORDERS.get(request.GET.get("state", ""), _NEWEST_FIRST)
 
+    def needs_bitmaps(self, request: HttpRequest) -> bool:
+        return _tag_of(request.GET.get("q", "").strip()) is not None
+
     def get_search_results(
         self, request: HttpRequest, queryset: models.QuerySet[Any], search_term: str
     ) -> tuple[models.QuerySet[Any], bool]:

@@ -50,8 +50,8 @@ LOOK_SECONDS: Final = 2
 BOUND: Final = """
 SELECT set_config('statement_timeout', %(timeout)s, true),
        set_config('enable_seqscan', 'off', true),
-       set_config('enable_bitmapscan', 'off', true),
-       set_config('enable_sort', 'off', true),
+       set_config('enable_bitmapscan', %(bitmaps)s, true),
+       set_config('enable_sort', %(bitmaps)s, true),
        set_config('random_page_cost', '1', true)
 """
 # Of a text or a JSON document this many characters are fetched and shown.
@@ -67,17 +67,25 @@ _M = TypeVar("_M", bound=models.Model)
 
 
 @contextmanager
-def bounded_read(alias: str) -> Iterator[None]:
+def bounded_read(alias: str, *, bitmaps: bool = False) -> Iterator[None]:
     """Read in a transaction whose statements end after LOOK_SECONDS.
 
     The planner is kept on the index that gives a list its order: its statistics are
     old at the moment of a burst, and a plan that sorts reads every row there is. Nor
     does it prefer the primary key for lying in the order of the table. The settings
     end with the block.
+
+    Args:
+        bitmaps: whether the index gives no order, as a GIN index: what it finds is
+            sorted.
     """
+    values = {
+        "timeout": str(int(LOOK_SECONDS * 1_000)),
+        "bitmaps": "on" if bitmaps else "off",
+    }
     with transaction.atomic(using=alias):
         with connections[alias].cursor() as cursor:
-            cursor.execute(BOUND, {"timeout": str(int(LOOK_SECONDS * 1_000))})
+            cursor.execute(BOUND, values)
         yield
         # Nothing was written. Inside the caller's transaction only this takes the
         # settings back.
@@ -293,12 +301,16 @@ class RelayAdmin(_ModelAdmin):
         except (self.model.DoesNotExist, ValidationError, ValueError):
             return None
 
+    def needs_bitmaps(self, request: HttpRequest) -> bool:
+        """Tell whether what is asked for is found by an index that has no order."""
+        return False
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return RelayChangeList
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
         try:
-            with bounded_read(self.alias):
+            with bounded_read(self.alias, bitmaps=self.needs_bitmaps(request)):
                 return super().get_changelist_instance(request)
         except OperationalError as error:
             if not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
@@ -334,7 +346,7 @@ class RelayAdmin(_ModelAdmin):
         itself says what it skipped.
         """
         if request.POST.get("select_across") == "1":
-            with bounded_read(self.alias):
+            with bounded_read(self.alias, bitmaps=self.needs_bitmaps(request)):
                 ids = list(queryset.values_list("pk", flat=True)[: limit + 1])
         else:
             ticked = request.POST.getlist(ACTION_CHECKBOX_NAME)

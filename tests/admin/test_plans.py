@@ -67,8 +67,10 @@ def scans(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from scans(part)
 
 
-def explain(statement: str) -> list[dict[str, Any]]:
-    with lists.bounded_read("default"), connection.cursor() as cursor:
+def explain(statement: str, *, bitmaps: bool) -> list[dict[str, Any]]:
+    """Explain under the settings of a list."""
+    bounded = lists.bounded_read("default", bitmaps=bitmaps)
+    with bounded, connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")
         plan = cursor.fetchone()[0]
     plan = plan if isinstance(plan, list) else json.loads(plan)
@@ -113,7 +115,7 @@ def test_failure_050_every_list_filter_and_search_goes_by_an_index(
         ]
         assert len(statements) == 2, (query, statements)
         for statement in statements:
-            for scan in explain(statement):
+            for scan in explain(statement, bitmaps="tag:" in query):
                 # Cancelled jobs are searched whole, and stand before the completed
                 # ones in the order of their end.
                 is_long = "state=c" in query
