@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -284,6 +285,16 @@ def run_server(sites: Sites, folder: Path, *more: str) -> Site:
     )
 
 
+def edit(site: Site, file: Path) -> None:
+    """Change a file until the reloader sees it, who takes his first look for the old."""
+    for number in range(20):
+        file.write_text(f"{WSGI}\nchanged = {number}\n")
+        with suppress(AssertionError):
+            until(lambda: f"{file.name} changed, reloading" in site.text(), seconds=3)
+            return
+    raise AssertionError(f"the reloader sees no change\n{site.text()}")
+
+
 def test_runserver_restarts_its_worker_when_the_code_changes(
     database: Database, sites: Sites, tmp_path: Path
 ) -> None:
@@ -292,7 +303,7 @@ def test_runserver_restarts_its_worker_when_the_code_changes(
     running = database.enqueue_one("nap", 2.0)
     database.wait_for_start(running)
 
-    (tmp_path / "project" / "edited_wsgi.py").write_text(f"{WSGI}\nchanged = True\n")
+    edit(site, tmp_path / "project" / "edited_wsgi.py")
     until(lambda: {row["id"] for row in site.workers()} - {before["id"]})
 
     (after,) = site.workers()
