@@ -286,7 +286,7 @@ def run_server(sites: Sites, folder: Path, *more: str) -> Site:
 
 
 def edit(site: Site, file: Path) -> None:
-    """Change a file until the reloader sees it, who takes his first look for the old."""
+    """Change a file until the reloader sees it: its first look is what it compares."""
     for number in range(20):
         file.write_text(f"{WSGI}\nchanged = {number}\n")
         with suppress(AssertionError):
