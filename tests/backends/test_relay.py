@@ -153,7 +153,7 @@ def test_a_django_task_is_enqueued_alike_by_both_apis(work: Work) -> None:
     tasks.add.relay.enqueue(1, b=2)
     handle = relay.enqueue("tests.backends.tasks.add", 1, kwargs={"b": 2})
 
-    first, *others = Job.objects.order_by("id")
+    first, *others = Job.objects.order_by("ready_seq")
     assert [columns(job) for job in others] == [columns(first)] * 2
     work()
     assert handle.result(timeout=60) == 3
@@ -164,7 +164,7 @@ def test_a_relay_task_is_a_django_task_with_its_options(work: Work) -> None:
     result = tasks.stacked.using(queue_name="queue_1").enqueue(1)
     tasks.stacked.relay.enqueue(1)
 
-    first, second = Job.objects.order_by("id")
+    first, second = Job.objects.order_by("ready_seq")
     assert columns(first) == columns(second)
     assert (first.task, first.max_retries) == ("tests:stacked", 2)
     work()
@@ -315,7 +315,7 @@ def test_options_are_those_of_the_alias() -> None:
     tasks.noop.enqueue()
     tasks.noop.using(backend="patient").enqueue()
 
-    assert [job.max_retries for job in Job.objects.order_by("id")] == [0, 3]
+    assert [job.max_retries for job in Job.objects.order_by("ready_seq")] == [0, 3]
 
 
 def test_the_check_misses_the_app(monkeypatch: pytest.MonkeyPatch) -> None:

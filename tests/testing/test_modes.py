@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 def states() -> list[str]:
-    return list(Job.objects.order_by("id").values_list("state", flat=True))
+    return list(Job.objects.order_by("ready_seq").values_list("state", flat=True))
 
 
 def test_inline_makes_the_row_and_runs_the_job_at_once(ran: list[object]) -> None:
