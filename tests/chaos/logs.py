@@ -19,8 +19,14 @@ _SERVER_ERROR: Final = re.compile(r"\bERROR:\s+(.*)")
 _ALLOWED_ERRORS: Final = ("canceling statement due to",)
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
-# A cut connection may show as one of these; anything else is a fault of relay's own.
-_ALLOWED_EXCEPTIONS: Final = ("psycopg.", "django.db.utils.")
+# A cut connection may show as one of the first two; the others are raised by handlers
+# on purpose. Anything else is a fault of relay's own.
+_ALLOWED_EXCEPTIONS: Final = (
+    "psycopg.",
+    "django.db.utils.",
+    "tests.chaos.workload.PlannedFailure",
+    "relay.exceptions.SkipRetry",
+)
 
 
 def complaints_of(folder: Path, server_log: Path, offset: int) -> list[Complaint]:

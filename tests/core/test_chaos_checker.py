@@ -449,6 +449,9 @@ def test_what_the_logs_complain_of_is_shown(story: Story, tmp_path: Path) -> Non
         "Traceback (most recent call last):\n"
         "  File y\n"
         "psycopg.errors.AdminShutdown: terminating connection\n"
+        "Traceback (most recent call last):\n"
+        "  File z\n"
+        "tests.chaos.workload.PlannedFailure: 1 of a job\n"
     )
     offset = len("before the run: ERROR:  old\n")
 
