@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from uuid import UUID
 
-from django.db import connections, transaction
+from django.db import transaction
 
 from relay.conf import check_queue_name, get_settings
 from relay.engine import wakeup
+from relay.engine.connection import fetch_all
 from relay.exceptions import UnknownQueue
 
 __all__ = ["FLATTEN_BATCH", "Policy", "set_policy"]
@@ -122,7 +123,7 @@ def set_policy(
         "known": queue in known or queue in get_settings().queues,
         "actor": actor,
     }
-    rows = _rows(SET_POLICY, values, using=using)
+    rows = fetch_all(SET_POLICY, values, using=using)
     if not rows:
         raise UnknownQueue(
             f"no settings, task or row names the queue {queue!r}: add it to "
@@ -136,22 +137,13 @@ def set_policy(
 def _flatten(queue: str, using: str) -> None:
     for statement in (FIND_OTHERS, FIND_READY):
         ids: list[UUID] = [
-            row[0] for row in _rows(statement, {"queue": queue}, using=using)
+            row[0] for row in fetch_all(statement, {"queue": queue}, using=using)
         ]
         for start in range(0, len(ids), FLATTEN_BATCH):
             _flatten_batch(queue, ids[start : start + FLATTEN_BATCH], using=using)
 
 
 def _flatten_batch(queue: str, ids: Sequence[UUID], *, using: str) -> None:
-    [(first,)] = _rows(FLATTEN, {"queue": queue, "ids": list(ids)}, using=using)
+    [(first,)] = fetch_all(FLATTEN, {"queue": queue, "ids": list(ids)}, using=using)
     if first is not None:
         wakeup.announce(using, queue, 0, first)
-
-
-def _rows(
-    statement: str, values: dict[str, Any], *, using: str
-) -> list[tuple[Any, ...]]:
-    with connections[using].cursor() as cursor:
-        cursor.execute(statement, values)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-    return rows
