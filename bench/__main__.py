@@ -1,64 +1,137 @@
-"""python -m bench [drain] [late_bulk] [--rounds N] [--quick]."""
+"""Measure relay: python -m bench [NAME ...] [--quick] [--all] [--rounds N]."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-import platform
 import sys
-from datetime import UTC, datetime
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import django
-from django.conf import settings
-from django.core.management import call_command
-from django.db import connection
 
-OUT = Path(__file__).resolve().parent / "out" / "latest.json"
-MEASUREMENTS = ("drain", "late_bulk")
+from bench import machine
+from bench.contenders import installed_rivals
+from bench.rig import Plan, progress
+from bench.server import Server
+from bench.table import table
+from relay.exceptions import StandaloneError
+from relay.standalone.postgres import EmbeddedPostgres, root_by_major
+
+FOLDER = Path(__file__).resolve().parent
+OUT = FOLDER / "out" / "latest.json"
+# Each is a module of this folder that has run(plan).
+USUAL = ("enqueue", "bulk", "drain", "latency")
+QUICK = ("drain", "latency")
+LONG = ("late_bulk",)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("what", nargs="*", help=f"of {', '.join(MEASUREMENTS)}")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="a fifth of the jobs")
-    arguments = parser.parse_args()
-    if unknown := set(arguments.what) - set(MEASUREMENTS):
-        parser.error(f"{sorted(unknown)}: known are {', '.join(MEASUREMENTS)}")
-
-    os.environ["DJANGO_SETTINGS_MODULE"] = "bench.settings"
-    django.setup()
-    from bench import drain, late_bulk  # after setup: they import tasks
-    from relay.standalone.postgres import serve
-
-    serve(settings.POSTGRES_ROOT)
-    call_command("migrate", verbosity=0)
-    runs = {"drain": drain.run, "late_bulk": late_bulk.run}
-    report: dict[str, Any] = {"machine": _machine(), "command": sys.argv[1:]}
-    for name in arguments.what or MEASUREMENTS:
-        report[name] = runs[name](rounds=arguments.rounds, is_quick=arguments.quick)
-        sys.stdout.write(f"{name}: {json.dumps(report[name], indent=2)}\n")
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps(report, indent=2) + "\n")
-    connection.close()
+    options = _parser().parse_args()
+    names = options.what or (
+        USUAL + LONG if options.all else QUICK if options.quick else USUAL
+    )
+    rivals = [] if options.no_rivals else installed_rivals()
+    try:
+        with _server(options.database) as server, tempfile.TemporaryDirectory() as made:
+            plan = Plan(
+                server=server,
+                folder=Path(made),
+                rivals=rivals,
+                rounds=options.rounds,
+                is_quick=options.quick,
+                jobs=options.jobs,
+            )
+            report = _measure(plan, names)
+    except StandaloneError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(report, indent=1) + "\n")
+    results = report["results"].values()
+    sys.stdout.write(table(row for each in results for row in each["rows"]) + "\n")
+    progress(f"written to {options.out}\n")
     return 0
 
 
-def _machine() -> dict[str, Any]:
-    with connection.cursor() as cursor:
-        cursor.execute("SHOW server_version")
-        (version,) = cursor.fetchone()
-    return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "django": django.get_version(),
-        "postgresql": version,
-        "system": platform.platform(),
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure relay beside PostgreSQL's own limit and the rivals "
+        "installed (pip install --group rivals).",
+    )
+    known = USUAL + LONG
+    parser.add_argument(
+        "what",
+        nargs="*",
+        choices=[[], *known],
+        metavar="NAME",
+        help=f"what to measure, of {', '.join(known)} (default: {', '.join(USUAL)})",
+    )
+    parser.add_argument("--rounds", type=int, help="interleaved rounds (default: 3)")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="fewer jobs and one round; without names drain and latency alone",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help=f"also {', '.join(LONG)}, which take long"
+    )
+    parser.add_argument(
+        "--database",
+        metavar="URL",
+        default=os.environ.get("DATABASE_URL"),
+        help="a server and a role that may make databases there; relay_bench_… are "
+        "made and dropped (default: DATABASE_URL, or the embedded PostgreSQL)",
+    )
+    parser.add_argument(
+        "--no-rivals", action="store_true", help="leave the rivals installed out"
+    )
+    parser.add_argument("--out", type=Path, default=OUT, help="default: %(default)s")
+    parser.add_argument("--jobs", type=int, help=argparse.SUPPRESS)
+    return parser
+
+
+@contextmanager
+def _server(url: str | None) -> Iterator[Server]:
+    embedded = None
+    if url is None:
+        root = root_by_major(FOLDER.parent / ".relay" / "bench")
+        embedded = EmbeddedPostgres(root).start()
+        url = embedded.dsn()
+    server = Server(url, embedded)
+    # Of this process; those of the contenders have each their own.
+    os.environ["DATABASE_URL"] = server.url("relay")
+    os.environ["DJANGO_SETTINGS_MODULE"] = "bench.settings"
+    django.setup()
+    try:
+        yield server
+    finally:
+        server.drop_all()
+
+
+def _measure(plan: Plan, names: tuple[str, ...]) -> dict[str, Any]:
+    for store in plan.stores():
+        if store.name != "raw":
+            progress(f"set up {store.name}\n")
+            store.lay()
+    report: dict[str, Any] = {
+        "machine": machine.describe(plan.server, list(plan.rivals)),
+        "command": ["python", "-m", "bench", *sys.argv[1:]],
+        "results": {},
     }
+    for name in names:
+        begun_at = time.monotonic()
+        result = import_module(f"bench.{name}").run(plan)
+        seconds = round(time.monotonic() - begun_at, 1)
+        report["results"][name] = {"seconds": seconds, **result}
+    return report
 
 
 if __name__ == "__main__":

@@ -1,60 +1,40 @@
-"""How fast one worker process drains a queue, beside PostgreSQL's own limit."""
+"""How fast one and two worker processes drain a queue of jobs that do nothing."""
 
 from __future__ import annotations
 
-from statistics import median
+from functools import partial
 from typing import Any
 
-from bench import rig
-from bench.tasks import anoop, noop
-from relay.tasks import Task
+from bench.figures import interleave, row
+from bench.rig import Plan, Store
 
 __all__ = ["run"]
 
-JOBS = 50_000
+COROUTINE = "relay, coroutine"
 
 
-def run(*, rounds: int, is_quick: bool) -> dict[str, Any]:
-    """Drain no-op jobs: raw statements, thread tasks, coroutine tasks; interleaved.
-
-    The completed rows are kept, fsync and synchronous_commit are on.
-    """
-    jobs = JOBS // 5 if is_quick else JOBS
-    raw: list[float] = []
-    plain: list[float] = []
-    coroutine: list[float] = []
-    bulk: list[float] = []
-    for _ in range(rounds):
-        bulk.append(_fill(noop, jobs))
-        raw.append(rig.raw_drain())
-        plain.append(_drained(noop, jobs))
-        coroutine.append(_drained(anoop, jobs))
-    ceiling = median(raw)
-    return {
-        "jobs": jobs,
-        "rounds": rounds,
-        "bulk enqueue /s": round(median(bulk)),
-        "raw statements, batch 100 /s": round(ceiling),
-        "thread tasks /s": round(median(plain)),
-        "thread tasks / raw": round(median(plain) / ceiling, 2),
-        "coroutine tasks /s": round(median(coroutine)),
-        "coroutine tasks / raw": round(median(coroutine) / ceiling, 2),
-        "each": {
-            "raw": [round(rate) for rate in raw],
-            "thread": [round(rate) for rate in plain],
-            "coroutine": [round(rate) for rate in coroutine],
-        },
-    }
+def run(plan: Plan) -> dict[str, Any]:
+    """Measure sync and coroutine tasks beside the engine's statements and rivals."""
+    rows: list[dict[str, Any]] = []
+    stores = plan.stores()
+    for workers in (1, 2):
+        cases = {store.name: partial(_drain, plan, store, workers) for store in stores}
+        cases[COROUTINE] = partial(_drain, plan, stores[0], workers, "coroutine")
+        title = f"drain, {workers} process{'' if workers == 1 else 'es'}"
+        found = interleave(title, plan.round_count(), cases)
+        relay = {"function": found.pop("relay"), "coroutine": found.pop(COROUTINE)}
+        raw = ("statements", found.pop("raw"))
+        rows += [
+            row(f"{title}, {kind}", "jobs/s", each, ceiling=raw, rivals=found)
+            for kind, each in relay.items()
+        ]
+    jobs = {store.name: plan.drain_size(store.contender) for store in stores}
+    return {"jobs": jobs, "rows": rows}
 
 
-def _fill(task: Task[[int], None], jobs: int) -> float:
-    rig.empty()
-    rate = rig.enqueue_all([task.job(number) for number in range(jobs)])
-    rig.settle()
-    return rate
-
-
-def _drained(task: Task[[int], None], jobs: int) -> float:
-    _fill(task, jobs)
-    with rig.worker("--processes", "1"):
-        return rig.pace(jobs)
+def _drain(plan: Plan, store: Store, workers: int, variant: str = "") -> float:
+    jobs = plan.drain_size(store.contender)
+    store.fresh()
+    store.bulk(jobs, variant=variant)
+    store.settle()
+    return store.drain(jobs, workers).rate

@@ -4,66 +4,80 @@ from __future__ import annotations
 
 import threading
 import time
-from statistics import median
 from typing import Any
 
 from django.db import connection, transaction
 
-from bench import rig
+from bench.figures import interleave, row
+from bench.rig import Plan, Store
 from bench.tasks import late, noop
 from relay import enqueue, enqueue_many
 
 __all__ = ["run"]
 
 ROWS = 100_000
+QUICK_ROWS = 20_000
 OPEN_SECONDS = 3.0
-CHUNKS = 30
+CHUNKS = 20
 # Live traffic meanwhile: one job, then this pause.
 PAUSE_SECONDS = 0.002
+_TRAFFIC_JOBS = 100
+_POLL_SECONDS = 0.2
+
+_PACE = """
+SELECT count(*), extract(epoch FROM max(finished_at) - min(started_at))::float8,
+       extract(epoch FROM min(started_at) - %s)::float8
+FROM relay_job WHERE state = 'completed' AND task = %s
+"""
 
 
-def run(*, rounds: int, is_quick: bool) -> dict[str, Any]:
+def run(plan: Plan) -> dict[str, Any]:
     """Compare a late bulk with the same rows drained from a queue at rest.
 
     Late: bulk-enqueued in one transaction that stays open for 3 s while single jobs
     are enqueued and claimed beside it, so that the rows lie below all marks when
     they become visible.
     """
-    rows = ROWS // 5 if is_quick else ROWS
-    rest: list[float] = []
-    late: list[float] = []
+    rows = plan.size(ROWS, QUICK_ROWS)
+    store = plan.relay()
     waits: list[float] = []
-    for _ in range(rounds):
-        rest.append(_at_rest(rows))
-        rate, wait = _beside_traffic(rows)
-        late.append(rate)
-        waits.append(wait)
+    found = interleave(
+        "late bulk",
+        plan.round_count(),
+        {
+            "at rest": lambda: _at_rest(store, rows),
+            "late": lambda: _beside_traffic(store, rows, waits),
+        },
+    )
     return {
-        "rows": rows,
-        "rounds": rounds,
-        "at rest /s": round(median(rest)),
-        "late bulk /s": round(median(late)),
-        "late / at rest": round(median(late) / median(rest), 2),
-        "commit to first claim, s": round(median(waits), 3),
+        "jobs": rows,
+        "rows": [
+            row(
+                "drain of a late bulk",
+                "jobs/s",
+                found["late"],
+                ceiling=("at rest", found["at rest"]),
+            ),
+            row("late bulk: commit to first claim", "s", waits, is_less_better=True),
+        ],
     }
 
 
-def _at_rest(rows: int) -> float:
-    rig.empty()
-    rig.enqueue_all([noop.job(number) for number in range(rows)])
-    rig.settle()
-    with rig.worker("--processes", "1"):
-        return rig.pace(rows)
+def _at_rest(store: Store, rows: int) -> float:
+    store.fresh()
+    store.bulk(rows)
+    store.settle()
+    return store.drain(rows).rate
 
 
-def _beside_traffic(rows: int) -> tuple[float, float]:
-    rig.empty()
+def _beside_traffic(store: Store, rows: int, waits: list[float]) -> float:
+    store.fresh()
     stop = threading.Event()
     traffic = threading.Thread(target=_enqueue_singly, args=(stop,))
-    with rig.worker("--processes", "1"):
+    with store.workers():
         traffic.start()
         try:
-            rig.pace(100)
+            store.wait_for(_TRAFFIC_JOBS)
             with transaction.atomic():
                 for chunk in range(CHUNKS):
                     _late_chunk(chunk, rows // CHUNKS)
@@ -71,18 +85,24 @@ def _beside_traffic(rows: int) -> tuple[float, float]:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT clock_timestamp()")
                 (committed_at,) = cursor.fetchone()
-            rate = rig.pace(rows // CHUNKS * CHUNKS, task=late.name)
+            rate, wait = _pace(rows // CHUNKS * CHUNKS, committed_at)
         finally:
             stop.set()
             traffic.join()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT extract(epoch FROM min(started_at) - %s)::float8 "
-            "FROM relay_job WHERE task = %s",
-            [committed_at, late.name],
-        )
-        (wait,) = cursor.fetchone()
-    return rate, max(0.0, wait)
+            connection.close()
+    waits.append(max(0.0, wait))
+    return rate
+
+
+def _pace(jobs: int, committed_at: Any) -> tuple[float, float]:
+    """Return the late jobs a second, first start to last end, and the first wait."""
+    while True:
+        with connection.cursor() as cursor:
+            cursor.execute(_PACE, [committed_at, late.name])
+            count, seconds, wait = cursor.fetchone()
+        if count >= jobs:
+            return jobs / seconds, wait
+        time.sleep(_POLL_SECONDS)
 
 
 def _late_chunk(chunk: int, size: int) -> None:

@@ -1,133 +1,238 @@
-"""What the measurements share: an emptied database, a worker, the raw ceiling."""
+"""What the measurements share: a contender's database, its workers, its drain."""
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from django.db import connection
+from bench import record
+from bench.contenders import RAW, RELAY, Contender
+from bench.processes import ask, running
+from bench.server import Server
 
-from relay.engine import lease
-from relay.engine.claim import Marks, read_claimed, send_claim
-from relay.engine.connection import connect
-from relay.engine.finish import Completed, read_finished, send_completed
-from relay.ids import uuid7
-from relay.requests import JobRequest, enqueue_many
+__all__ = ["Drained", "Plan", "Store", "progress"]
 
-__all__ = ["empty", "enqueue_all", "pace", "raw_drain", "settle", "worker"]
-
-CHUNK = 1_000
-_LEASE = timedelta(minutes=10)
-_LONGEST_SECONDS = 600
-_TABLES = (
-    "relay_job, relay_attempt, relay_history, relay_worker, relay_queue, "
-    "relay_occurrence, relay_schedule, relay_output, relay_step"
-)
+CLIENT = ("-m", "bench.client")
+LOOK_SECONDS = 0.005
+POLL_SECONDS = 0.02
+LONGEST_SECONDS = 900
 
 
-def empty() -> None:
-    """Remove every row, and what earlier measurements left in statistics and WAL."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"TRUNCATE {_TABLES}")
-    settle()
+def progress(text: str) -> None:
+    """Say on stderr what runs."""
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
-def settle() -> None:
-    """Vacuum and write back, as autovacuum and the checkpointer would soon have."""
-    with connection.cursor() as cursor:
-        cursor.execute("VACUUM ANALYZE relay_job")
-        cursor.execute("CHECKPOINT")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What was asked for on the command line.
 
-
-def enqueue_all(requests: Sequence[JobRequest[None]]) -> float:
-    """Enqueue in calls of 1,000; return jobs a second."""
-    begun_at = time.perf_counter()
-    for start in range(0, len(requests), CHUNK):
-        enqueue_many(requests[start : start + CHUNK])
-    return len(requests) / (time.perf_counter() - begun_at)
-
-
-@contextmanager
-def worker(*arguments: str) -> Iterator[int]:
-    """Run relay_worker with these arguments; drain it at the end. Gives its pid."""
-    process = subprocess.Popen(  # noqa: S603 - relay's own command
-        [sys.executable, "-m", "django", "relay_worker", *arguments],
-        env=os.environ | {"DJANGO_SETTINGS_MODULE": "bench.settings"},
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        yield process.pid
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(40)
-
-
-def pace(jobs: int, *, task: str | None = None) -> float:
-    """Wait until so many jobs have completed; return jobs a second.
-
-    From the first start to the last end, by the database's clock.
-
-    Raises:
-        TimeoutError: they did not, as when the worker has ended.
+    Attributes:
+        folder: for records and logs.
+        rounds: None where the measurement's own default holds.
+        jobs: instead of the usual number of jobs, for the tests.
     """
-    deadline = time.monotonic() + _LONGEST_SECONDS
-    while time.monotonic() < deadline:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT count(*), extract(epoch FROM max(finished_at) - "
-                "min(started_at))::float8 FROM relay_job "
-                "WHERE state = 'completed' AND task = coalesce(%s, task)",
-                [task],
-            )
-            count, seconds = cursor.fetchone()
-        if count >= jobs:
-            return float(jobs / seconds)
-        time.sleep(0.2)
-    raise TimeoutError(f"{jobs} jobs were not done within {_LONGEST_SECONDS} s")
+
+    server: Server
+    folder: Path
+    rivals: Sequence[Contender] = ()
+    rounds: int | None = None
+    is_quick: bool = False
+    jobs: int | None = None
+    prune_minutes: float | None = None
+
+    def round_count(self, usual: int = 3, quick: int = 1) -> int:
+        return self.rounds or (quick if self.is_quick else usual)
+
+    def size(self, usual: int, quick: int) -> int:
+        """Return how many jobs a measurement has."""
+        return self.jobs or (quick if self.is_quick else usual)
+
+    def drain_size(self, contender: Contender) -> int:
+        return self.size(contender.drain_jobs, contender.quick_jobs)
+
+    def stores(self, *, has_bulk: bool = False) -> list[Store]:
+        """Return relay, the ceiling and the rivals, in the order of a round."""
+        everybody = (RELAY, RAW, *self.rivals)
+        return [
+            Store(self.server, one, self.folder)
+            for one in everybody
+            if one.has_bulk or not has_bulk
+        ]
+
+    def relay(self) -> Store:
+        return Store(self.server, RELAY, self.folder)
 
 
-def raw_drain(batch: int = 100) -> float:
-    """Drain the default queue by the engine's statements alone; jobs a second.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """One drain.
 
-    One process, one thread, no handler: finish and claim of batch jobs in one round
-    trip, as a worker does.
+    Attributes:
+        rate: jobs a second, from the first start until no unfinished row was left.
+        starts: when each handler started, in monotonic nanoseconds, in order.
     """
-    row = lease.WorkerRow(
-        id=uuid7(),
-        name="raw",
-        supervisor=uuid7(),
-        host="bench",
-        pid=os.getpid(),
-        queues=["default"],
-        concurrency=1,
-        version="bench",
-    )
-    with connect("default", role="duty", name="bench") as duty:
-        lease.register(duty, row, lease=_LEASE)
-    marks = Marks()
-    queues = ["default"]
-    jobs = 0
-    ended: list[Completed] = []
-    with connect("default", role="hot", name="bench") as hot:
-        begun_at = time.perf_counter()
-        while True:
-            with hot.block():
-                finishing = send_completed(hot, ended, worker_id=row.id)
-                claiming = send_claim(
-                    hot, marks.spans(queues), limit=batch, worker_id=row.id
+
+    rate: float
+    starts: Sequence[int] = field(repr=False)
+
+    def tenth(self, place: int) -> float:
+        """Return the rate of starts in one tenth of the jobs, counted from 0."""
+        size = len(self.starts) // 10
+        part = self.starts[place * size : (place + 1) * size]
+        return (len(part) - 1) / ((part[-1] - part[0]) / 1e9)
+
+
+class Store:
+    """A contender's own database, made anew for each measurement."""
+
+    def __init__(self, server: Server, contender: Contender, folder: Path) -> None:
+        self.server = server
+        self.contender = contender
+        self.name = contender.name
+        self.record = folder / f"{self.name}.record"
+        self.log = folder / f"{self.name}.log"
+        self.environment = {
+            "DATABASE_URL": server.url(self.name),
+            "DJANGO_SETTINGS_MODULE": contender.settings or "",
+            record.PATH_VARIABLE: str(self.record),
+        }
+        self._serial = 0
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def template(self) -> str:
+        """The database with nothing but the schema."""
+        return f"{RELAY.name if self.contender is RAW else self.name}_empty"
+
+    def lay(self) -> None:
+        """Make the database that fresh() copies, with the contender's schema."""
+        self.server.create(self.template)
+        self._client("set_up", DATABASE_URL=self.server.url(self.template))
+
+    def fresh(self, template: str | None = None) -> None:
+        """Make the database anew: with the schema alone, or as a copy of another."""
+        self.server.create(self.name, template or self.template)
+        self.clear_record()
+
+    def clear_record(self) -> None:
+        self.record.write_bytes(b"")
+
+    def settle(self) -> None:
+        """Vacuum and write back, as autovacuum and the checkpointer soon would."""
+        with self.server.session(self.name) as session:
+            session.execute("VACUUM ANALYZE")
+            session.execute("CHECKPOINT")
+
+    def value(self, statement: str, *values: Any) -> Any:
+        return self.server.value(statement, *values, name=self.name)
+
+    def enqueue(
+        self, jobs: int, *, pause_seconds: float = 0.0, warms_up: bool = False
+    ) -> tuple[float, dict[int, int]]:
+        """Enqueue one by one; return jobs a second, and when each call returned.
+
+        Args:
+            warms_up: enqueue a few more before the clock starts.
+        """
+        first = self._serial
+        self._serial += jobs
+        answer = self._client(
+            *("enqueue", str(first), str(jobs), "--pause", str(pause_seconds)),
+            *(["--warm"] if warms_up else []),
+        )
+        numbers = range(first, first + jobs)
+        returned = dict(zip(numbers, answer["returned"], strict=True))
+        return jobs / answer["seconds"], returned
+
+    def bulk(self, jobs: int, *, variant: str = "") -> float:
+        """Enqueue by calls of 1,000; return jobs a second."""
+        first = self._serial
+        self._serial += jobs
+        if not self.contender.has_bulk:
+            return self.enqueue(jobs)[0]
+        answer = self._client("bulk", str(first), str(jobs), "--variant", variant)
+        return float(jobs / answer["seconds"])
+
+    def _client(self, *arguments: str, **environment: str) -> Any:
+        return ask(
+            [*CLIENT, self.name, *arguments], {**self.environment, **environment}
+        )
+
+    @contextmanager
+    def workers(
+        self,
+        count: int = 1,
+        *,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> Iterator[list[int]]:
+        """Run workers meanwhile; give their process ids."""
+        command = [
+            *(self.contender.worker or (*CLIENT, self.name, "work")),
+            *arguments,
+        ]
+        variables = {**self.environment, **(environment or {})}
+        with running([command] * count, variables, self.log) as processes:
+            self._processes = processes
+            yield [process.pid for process in processes]
+
+    def started(self) -> int:
+        """Return how many handlers have started."""
+        return self.record.stat().st_size // record.SIZE_BYTES
+
+    def wait_for(self, jobs: int) -> None:
+        """Wait until so many handlers have started.
+
+        Raises:
+            RuntimeError: a worker ended.
+            TimeoutError: they did not within a quarter of an hour.
+        """
+        self._wait(lambda: self.started() >= jobs, LOOK_SECONDS, f"start {jobs} jobs")
+
+    def wait_until_empty(self) -> None:
+        """Wait until no unfinished row is left."""
+        with self.server.session(self.name) as session:
+            # There are few such rows, whatever the statistics say.
+            session.execute("SET enable_seqscan = off")
+            question = self.contender.unfinished.encode()
+
+            def is_empty() -> bool:
+                row = session.execute(question).fetchone()
+                return row is not None and not row[0]
+
+            self._wait(is_empty, POLL_SECONDS, "finish")
+
+    def _wait(self, is_done: Callable[[], bool], seconds: float, what: str) -> None:
+        deadline = time.monotonic() + LONGEST_SECONDS
+        while not is_done():
+            if any(process.poll() is not None for process in self._processes):
+                raise RuntimeError(
+                    f"a worker of {self.name} ended: {self.log.read_text()[-2_000:]}"
                 )
-            read_finished(finishing)
-            claimed = read_claimed(claiming, queues)
-            marks.note(claimed, limit=batch)
-            if not claimed:
-                return jobs / (time.perf_counter() - begun_at)
-            jobs += len(claimed)
-            ended = [
-                Completed(job.id, job.attempt, "null", 86_400.0) for job in claimed
-            ]
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.name} did not {what}: see {self.log}")
+            time.sleep(seconds)
+
+    def drain(
+        self, jobs: int, workers: int = 1, *, arguments: Sequence[str] = ()
+    ) -> Drained:
+        """Start workers on the jobs that are there, and wait until all have ended."""
+        self.clear_record()
+        with self.workers(workers, arguments=arguments):
+            self.wait_for(jobs)
+            self.wait_until_empty()
+            ended_at = time.monotonic_ns()
+        entries = record.read(self.record)
+        starts = sorted(at for _, at in entries)
+        if len({number for number, _ in entries}) != len(entries):
+            progress(f"{self.name} ran a job twice\n")
+        seconds = (ended_at - starts[0]) / 1e9
+        return Drained(rate=len(starts) / seconds, starts=starts)

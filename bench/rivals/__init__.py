@@ -1,0 +1,1 @@
+"""Rivals, measured beside relay where they are installed (pip group rivals)."""
