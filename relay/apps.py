@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 from django.apps import AppConfig
 from django.conf import settings
@@ -26,6 +27,7 @@ class RelayConfig(AppConfig):
         register()
         install(self)
         autodiscover_modules("tasks")
+        import_module("relay.load")  # its task, so that every worker knows it
         if _serves_django_tasks():
             from relay.backends import discover  # here: needs Django 6.0, or a backport
 
