@@ -27,9 +27,12 @@ from relay.standalone.postgres import EmbeddedPostgres, root_by_major
 FOLDER = Path(__file__).resolve().parent
 OUT = FOLDER / "out" / "latest.json"
 # Each is a module of this folder that has run(plan).
-USUAL = ("enqueue", "bulk", "drain", "latency")
+USUAL = (
+    *("enqueue", "bulk", "drain", "latency", "beside", "snapshot", "cost", "orm"),
+    "idle",
+)
 QUICK = ("drain", "latency")
-LONG = ("late_bulk",)
+LONG = ("late_bulk", "prune", "growth")
 
 
 def main() -> int:
@@ -47,6 +50,7 @@ def main() -> int:
                 rounds=options.rounds,
                 is_quick=options.quick,
                 jobs=options.jobs,
+                prune_minutes=options.prune_minutes,
             )
             report = _measure(plan, names)
     except StandaloneError as error:
@@ -74,7 +78,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"what to measure, of {', '.join(known)} (default: {', '.join(USUAL)})",
     )
-    parser.add_argument("--rounds", type=int, help="interleaved rounds (default: 3)")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        help="interleaved rounds (default: 3; 9 of growth; 1 of cost and idle)",
+    )
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -82,6 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--all", action="store_true", help=f"also {', '.join(LONG)}, which take long"
+    )
+    parser.add_argument(
+        "--prune-minutes", type=float, metavar="N", help="of prune (default: 10)"
     )
     parser.add_argument(
         "--database",

@@ -39,7 +39,6 @@ def run(plan: Plan) -> dict[str, Any]:
                 "jobs/s",
                 keyed,
                 ceiling=("COPY", raw),
-                rivals=found,
             ),
         ],
     }

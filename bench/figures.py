@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 from bench.rig import progress
 
-__all__ = ["figure", "interleave", "row"]
+__all__ = ["figure", "interleave", "percentile", "row"]
 
 
 def interleave(
@@ -25,11 +25,13 @@ def interleave(
 
 
 def figure(each: Sequence[float]) -> dict[str, Any]:
-    """Return the median of the rounds, with its range."""
+    """Return the median of the rounds, with its range and their middle half."""
+    low, _, high = quantiles(each, n=4) if len(each) > 1 else (each[0],) * 3
     return {
         "median": median(each),
         "min": min(each),
         "max": max(each),
+        "quartiles": [low, high],
         "each": list(each),
     }
 
@@ -69,6 +71,12 @@ def row(
     }
     made["best_rival"] = best
     return made
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """Return the value that so many of a hundred do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
 
 def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from bench.figures import interleave, row
-from bench.rig import Plan, Store
+from bench.rig import Plan, Store, let_wakeups_leave
 from bench.tasks import late, noop
 from relay import enqueue, enqueue_many
 
@@ -89,6 +89,7 @@ def _beside_traffic(store: Store, rows: int, waits: list[float]) -> float:
         finally:
             stop.set()
             traffic.join()
+            let_wakeups_leave()
             connection.close()
     waits.append(max(0.0, wait))
     return rate

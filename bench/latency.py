@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from bench import record
-from bench.figures import row
+from bench.figures import percentile, row
 from bench.rig import Plan, Store, progress
 
 __all__ = ["run"]
@@ -29,11 +29,11 @@ def run(plan: Plan) -> dict[str, Any]:
         for store in stores:
             progress(f"latency, round {number} of {rounds}: {store.name} … ")
             found[store.name].append(_latencies(store, jobs))
-            progress(f"{_percentile(found[store.name][-1], 50):.2f} ms\n")
+            progress(f"{percentile(found[store.name][-1], 50):.2f} ms\n")
     rows = []
     for percent in PERCENTILES:
         figures = {
-            name: [_percentile(each, percent) for each in of_rounds]
+            name: [percentile(each, percent) for each in of_rounds]
             for name, of_rounds in found.items()
         }
         relay = figures.pop("relay")
@@ -59,8 +59,3 @@ def _latencies(store: Store, jobs: int) -> list[float]:
         store.wait_for(1 + jobs)
     started = dict(record.read(store.record))
     return [(started[number] - at) / 1e6 for number, at in returned.items()]
-
-
-def _percentile(values: list[float], percent: int) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]

@@ -15,13 +15,19 @@ from bench import record
 from bench.contenders import RAW, RELAY, Contender
 from bench.processes import ask, running
 from bench.server import Server
+from relay.engine.wakeup import WINDOW_SECONDS
 
-__all__ = ["Drained", "Plan", "Store", "progress"]
+__all__ = ["Drained", "Plan", "Store", "let_wakeups_leave", "progress", "rate_of"]
 
 CLIENT = ("-m", "bench.client")
 LOOK_SECONDS = 0.005
 POLL_SECONDS = 0.02
 LONGEST_SECONDS = 900
+
+
+def let_wakeups_leave() -> None:
+    """Wait for what this process's enqueues have gathered, while the database is."""
+    time.sleep(10 * WINDOW_SECONDS)
 
 
 def progress(text: str) -> None:
@@ -86,8 +92,12 @@ class Drained:
     def tenth(self, place: int) -> float:
         """Return the rate of starts in one tenth of the jobs, counted from 0."""
         size = len(self.starts) // 10
-        part = self.starts[place * size : (place + 1) * size]
-        return (len(part) - 1) / ((part[-1] - part[0]) / 1e9)
+        return rate_of(self.starts[place * size : (place + 1) * size])
+
+
+def rate_of(starts: Sequence[int]) -> float:
+    """Return the starts a second, of ordered monotonic nanoseconds."""
+    return (len(starts) - 1) / ((starts[-1] - starts[0]) / 1e9)
 
 
 class Store:
@@ -121,6 +131,25 @@ class Store:
         """Make the database anew: with the schema alone, or as a copy of another."""
         self.server.create(self.name, template or self.template)
         self.clear_record()
+
+    @contextmanager
+    def templates(
+        self, fills: Mapping[str, Callable[[], None]]
+    ) -> Iterator[dict[str, str]]:
+        """Fill a database by each function; give their names, for fresh()."""
+        made = {title: f"{self.name}_{place}" for place, title in enumerate(fills)}
+        try:
+            for title, fill in fills.items():
+                progress(f"make {title} … ")
+                self.fresh()
+                fill()
+                self.settle()
+                self.server.rename(self.name, made[title])
+                progress("made\n")
+            yield made
+        finally:
+            for name in made.values():
+                self.server.drop(name)
 
     def clear_record(self) -> None:
         self.record.write_bytes(b"")

@@ -30,6 +30,10 @@ class Server:
         self._embedded = embedded
         self._made: set[str] = set()
 
+    def full_name(self, name: str) -> str:
+        """Return the name that one of its databases has in the server."""
+        return PREFIX + name
+
     def url(self, name: str) -> str:
         """Return the address of one of its databases."""
         parts = urlsplit(self._url)
@@ -70,6 +74,15 @@ class Server:
             )
         self._made.discard(name)
 
+    def rename(self, name: str, new_name: str) -> None:
+        """Give a database another name; one that has it is dropped."""
+        self.drop(new_name)
+        statement = sql.SQL("ALTER DATABASE {} RENAME TO {}")
+        with self.session() as session:
+            session.execute(statement.format(_identifier(name), _identifier(new_name)))
+        self._made.discard(name)
+        self._made.add(new_name)
+
     def drop_all(self) -> None:
         """Drop what was made here."""
         for name in sorted(self._made):
@@ -80,6 +93,11 @@ class Server:
         with self.session(name) as session:
             row = session.execute(statement.encode(), values or None).fetchone()
         return None if row is None else row[0]
+
+    def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return the rows, read over the address given."""
+        with self.session() as session:
+            return session.execute(statement.encode(), values or None).fetchall()
 
     @contextmanager
     def restarted(self, options: Mapping[str, str]) -> Iterator[None]:
