@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -140,6 +141,30 @@ def test_ctrl_c_ends_the_wait_with_what_has_ended(
 
     assert code == 0, stderr
     assert "1 completed, 2 not ended yet" in stdout
+
+
+def test_a_second_ctrl_c_leaves_requests_that_hang(
+    database: Database, start: Start
+) -> None:
+    process = start("--duration", "3600", "--json")
+    until(lambda: count(database) >= 10)
+    with database.session.transaction():
+        database.session.execute("LOCK relay_job IN ACCESS EXCLUSIVE MODE")
+        process.send_signal(signal.SIGINT)
+        until(lambda: has_ended_after_another(process))
+        code, stdout, stderr = ended(process)
+
+    assert code == 130, stderr
+    assert stdout == ""
+    assert "interrupted a second time: no report" in stderr
+
+
+def has_ended_after_another(process: Process) -> bool:
+    """Send one more Ctrl-C: two in one moment may count as one."""
+    process.send_signal(signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(10)
+    return process.poll() is not None
 
 
 def test_a_connection_that_breaks_costs_its_request_and_is_made_anew(
