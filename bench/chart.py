@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from math import log10
+from math import floor, log10
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -51,7 +51,7 @@ def chart(report: Mapping[str, Any]) -> str:
     names = list(dict.fromkeys(name for _, bars in groups for name in bars))
     colours = {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(names)}
     values = [value for _, bars in groups for value in bars.values()]
-    low, high = 10 ** int(log10(min(values))), max(values)
+    low, high = 10 ** max(0, floor(log10(min(values)))), max(values)
     height = TOP + sum(GAP + BAR * len(bars) for _, bars in groups) + FOOT
 
     def place(value: float) -> float:

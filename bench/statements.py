@@ -116,6 +116,9 @@ def counted(store: Store) -> Iterator[_Counter]:
 
 
 def _is_loaded(server: Server) -> bool:
+    """Tell whether pg_stat_statements counts, and this role may read what it does."""
+    if not server.value("SELECT rolsuper FROM pg_roles WHERE rolname = current_user"):
+        return False
     libraries: str = server.value("SHOW shared_preload_libraries")
     return "pg_stat_statements" in libraries
 
