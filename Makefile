@@ -51,7 +51,7 @@ imports: $(DEVELOP) ## check that layers import downwards only
 chaos-smoke: $(DEVELOP) ## kill workers under load, and prove that two broken engines are caught
 	$(BIN)/python -m tests.chaos smoke --mutants M1,M2 $(ARGS)
 
-bench: $(DEVELOP) ## measure speed
+bench: $(DEVELOP) ## measure speed beside PostgreSQL's limit (ARGS=--quick: in a minute)
 	$(BIN)/python -m bench $(ARGS)
 
 clean: ## stop the embedded PostgreSQL and remove all that was made here, its data too

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -41,6 +42,8 @@ def main() -> int:
         USUAL + LONG if options.all else QUICK if options.quick else USUAL
     )
     rivals = [] if options.no_rivals else installed_rivals()
+    # Workers have sessions of their own: they must be ended here.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         with _server(options.database) as server, tempfile.TemporaryDirectory() as made:
             plan = Plan(
