@@ -87,17 +87,22 @@ def drain(hot: Any, worker_id: Any, keep: Callable[[int], float]) -> int:
         total += len(jobs)
 
 
-def prune_all(duty: Any, statement: str) -> int:
+def prune_all(duty: Any, *, has_index: bool) -> int:
+    from relay.engine.prune import prune_jobs
+
     total = 0
-    while count := duty.execute(statement, {"limit": 1_000}).rowcount:
+    while count := prune_jobs(duty) if has_index else prune_by_finished(duty):
         total += count
     return total
+
+
+def prune_by_finished(duty: Any) -> int:
+    return int(duty.execute(PRUNE_BY_FINISHED, {"limit": 1_000}).rowcount)
 
 
 def run(jobs: int, *, has_index: bool, is_mixed: bool) -> tuple[float, float, float]:
     """Return drained jobs/s, bytes of WAL per drained job, pruned jobs/s."""
     from relay.engine.connection import connect
-    from relay.engine.prune import PRUNE_JOBS
     from relay.ids import uuid7
 
     worker_id = uuid7()
@@ -127,7 +132,7 @@ def run(jobs: int, *, has_index: bool, is_mixed: bool) -> tuple[float, float, fl
         wal = wal_bytes(duty) - wal
         duty.execute("VACUUM ANALYZE relay_job")
         began = time.perf_counter()
-        pruned = prune_all(duty, PRUNE_JOBS if has_index else PRUNE_BY_FINISHED)
+        pruned = prune_all(duty, has_index=has_index)
         rate = pruned / (time.perf_counter() - began)
         duty.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
     return jobs / seconds, wal / jobs, rate
