@@ -7,7 +7,13 @@ from typing import Final
 from relay.engine import rules
 from relay.engine.connection import EngineConnection
 
-__all__ = ["DEADLINE_EXCEEDED", "EXPIRE_BATCH", "NOT_STARTED_IN_TIME", "expire"]
+__all__ = [
+    "DEADLINE_EXCEEDED",
+    "EXPIRE_BATCH",
+    "NEXT_DEADLINE_AT",
+    "NOT_STARTED_IN_TIME",
+    "expire",
+]
 
 # Rows per statement: as many as one promotion moves.
 EXPIRE_BATCH: Final = 1_000
@@ -50,6 +56,14 @@ WITH late AS MATERIALIZED (
     + rules.TOLD_HERE
     + "SELECT count(*) FROM moved"
 )
+
+# Index: relay_job_deadline_idx.
+NEXT_DEADLINE_AT: Final = """(
+    SELECT deadline_at FROM relay_job
+    WHERE state IN ('blocked', 'scheduled', 'queued', 'retrying')
+      AND deadline_at IS NOT NULL
+    ORDER BY deadline_at LIMIT 1
+)"""
 
 
 def expire(connection: EngineConnection, *, limit: int = EXPIRE_BATCH) -> int:

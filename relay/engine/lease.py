@@ -13,6 +13,7 @@ from relay.engine import rules
 from relay.engine.connection import EngineConnection
 
 __all__ = [
+    "NEXT_LEASE_END_AT",
     "Ready",
     "WorkerRow",
     "count_and_ready",
@@ -75,6 +76,12 @@ WITH dead AS MATERIALIZED (
 UPDATE relay_worker SET state = 'lost' FROM dead WHERE relay_worker.id = dead.id
 RETURNING relay_worker.id
 """
+
+# A scan of a small table.
+NEXT_LEASE_END_AT: Final = """(
+    SELECT min(lease_expires_at) FROM relay_worker
+    WHERE state NOT IN ('lost', 'stopped')
+)"""
 
 # Index: relay_job_held_idx. No ORDER BY: there is no index for one. Lost and stopped
 # are final, so whoever was seen there stays there: a live worker loses nothing even

@@ -7,7 +7,7 @@ from typing import Final
 from relay.engine.connection import EngineConnection
 from relay.engine.lease import Ready
 
-__all__ = ["promote"]
+__all__ = ["NEXT_DUE_AT", "promote"]
 
 # Rows per statement: short enough a lock, long enough to keep up with 20,000/s.
 # Source: docs/explanation/tables.md, "What is pruned".
@@ -33,6 +33,12 @@ WITH due AS MATERIALIZED (
 )
 SELECT queue, priority, min(ready_seq), count(*) FROM moved GROUP BY queue, priority
 """
+
+# Index: relay_job_due_idx.
+NEXT_DUE_AT: Final = """(
+    SELECT run_at FROM relay_job WHERE state IN ('scheduled', 'retrying')
+    ORDER BY run_at LIMIT 1
+)"""
 
 
 def promote(

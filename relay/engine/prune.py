@@ -8,6 +8,7 @@ from typing import Final
 from relay.engine.connection import EngineConnection
 
 __all__ = [
+    "NEXT_END_AT",
     "prune_jobs",
     "prune_occurrences",
     "prune_queue_history",
@@ -60,6 +61,13 @@ WITH old AS MATERIALIZED (
 )
 SELECT count(*) FROM old
 """
+
+# Index: relay_job_retention_idx.
+NEXT_END_AT: Final = """(
+    SELECT expires_at FROM relay_job
+    WHERE expires_at IS NOT NULL AND state IN ('completed', 'failed', 'cancelled')
+    ORDER BY expires_at LIMIT 1
+)"""
 
 # Rows are made in the order of their ids: only the oldest few are looked at.
 PRUNE_OCCURRENCES: Final = """

@@ -10,7 +10,7 @@ import psycopg
 
 from relay.scheduler.timetable import spread_of
 
-__all__ = ["DEFINITION", "Due", "find_due", "forget_disabled"]
+__all__ = ["DEFINITION", "NEXT_DUE_AT", "SPREAD", "Due", "find_due", "forget_disabled"]
 
 # What next_due_at was computed from stands in planned, in this form. An edit, made in
 # whatever way, shows as a difference. concat_ws leaves out NULLs, so that a row which
@@ -21,19 +21,23 @@ DEFINITION: Final = """concat_ws(
     'to ' || extract(epoch FROM ends_at), 'not ' || excluded
 )"""
 
-# A scan of a small table. The definition is compared for every row: that is how edits
-# are noticed, in whatever way they were made. xmin changes with each of them. The jobs
-# that an occurrence waits for are looked up by their primary key.
+# The definition is compared for every row: that is how edits are noticed, in whatever
+# way they were made. The jobs that an occurrence waits for are looked up by their
+# primary key.
+_IS_NEEDED: Final = f"""(
+    (next_due_at IS NULL AND finished_at IS NULL)
+    OR planned IS DISTINCT FROM {DEFINITION}
+    OR (waiting_at IS NOT NULL AND NOT EXISTS (
+        SELECT FROM relay_job WHERE relay_job.id = ANY(open_jobs)
+          AND state NOT IN ('completed', 'failed', 'cancelled')
+    ))
+)"""
+
+# A scan of a small table. xmin changes with each edit.
 FIND_DUE: Final = f"""
 SELECT * FROM (
     SELECT id, xmin::text AS xmin, name, next_due_at, spread_ms,
-        statement_timestamp() + %(ahead)s::interval AS now,
-        (next_due_at IS NULL AND finished_at IS NULL)
-            OR planned IS DISTINCT FROM {DEFINITION}
-            OR (waiting_at IS NOT NULL AND NOT EXISTS (
-                SELECT FROM relay_job WHERE relay_job.id = ANY(open_jobs)
-                  AND state NOT IN ('completed', 'failed', 'cancelled')
-            )) AS is_needed
+        statement_timestamp() + %(ahead)s::interval AS now, {_IS_NEEDED} AS is_needed
     FROM relay_schedule
     WHERE enabled
 ) AS schedule
@@ -62,6 +66,25 @@ SET planned = NULL, next_due_at = NULL, finished_at = NULL, waiting_at = NULL,
     last_error = NULL
 FROM disabled WHERE relay_schedule.id = disabled.id
 """
+
+# spread_of() in SQL, of a row of relay_schedule: the first 64 bits of the name's
+# SHA-256, modulo the seconds.
+SPREAD: Final = """make_interval(secs => CASE WHEN spread_ms >= 1000 THEN (
+    (('x' || left(encode(sha256(convert_to(name, 'UTF8')), 'hex'), 8))
+        ::bit(32)::bigint * 4294967296::numeric
+     + ('x' || substr(encode(sha256(convert_to(name, 'UTF8')), 'hex'), 9, 8))
+        ::bit(32)::bigint) % (spread_ms / 1000)
+    )::float8 ELSE 0 END)"""
+
+# When find_due() or forget_disabled() has a row: a scan of a small table as well.
+NEXT_DUE_AT: Final = f"""(
+    SELECT min(CASE
+        WHEN NOT enabled OR {_IS_NEEDED} THEN statement_timestamp()
+        ELSE next_due_at + {SPREAD} END)
+    FROM relay_schedule
+    WHERE enabled OR planned IS NOT NULL OR next_due_at IS NOT NULL
+       OR waiting_at IS NOT NULL
+)"""  # noqa: S608 - joins constants, no value
 
 
 class Due(NamedTuple):

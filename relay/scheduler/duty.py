@@ -14,7 +14,7 @@ import psycopg
 from relay.engine import wakeup
 from relay.engine.connection import is_outage
 from relay.exceptions import ScheduleError
-from relay.scheduler.due import find_due, forget_disabled
+from relay.scheduler.due import NEXT_DUE_AT, find_due, forget_disabled
 from relay.scheduler.occurrences import (
     Wakeup,
     fire,
@@ -33,6 +33,8 @@ BUDGET_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 60.0
 # How jobs ended is noted this often: for the admin, checks and gauges.
 OUTCOME_SECONDS: Final = 5.0
+# And this often where no job of an occurrence is known that has not ended.
+REST: Final = timedelta(seconds=60)
 
 
 class ScheduleDuty:
@@ -43,10 +45,14 @@ class ScheduleDuty:
     stop the others: it carries its error and is left alone until it changes.
 
     Attributes:
-        interval: how long after the end of one tick the next one starts.
+        interval: how long after the end of one tick the next one starts at the
+            earliest; in a relay_scheduler each does.
+        rest: how long after it at the latest.
+        next_at: SQL of the instant from which a tick has something to do.
     """
 
     interval = timedelta(seconds=0.5)
+    next_at = NEXT_DUE_AT
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -55,11 +61,15 @@ class ScheduleDuty:
         # Those the last tick looked at come last in the next one, so that a long
         # catch-up keeps none of the others waiting.
         self._served: set[UUID] = set()
+        self.rest = REST
         self._outcomes_at = float("-inf")
         self._outcomes_from = FIRST
 
-    def tick(self, connection: psycopg.Connection[Any]) -> None:
-        """Plan and fire what is due, for about a second at most; the rest comes next.
+    def tick(self, connection: psycopg.Connection[Any]) -> bool:
+        """Plan and fire what is due, for about a second at most.
+
+        Returns:
+            whether something was left for the next tick.
 
         Raises:
             psycopg.Error: the database is away; what was committed is kept.
@@ -76,17 +86,25 @@ class ScheduleDuty:
             key: value for key, value in self._failed.items() if key in found
         }
         wakeups: list[Wakeup] = []
+        has_more = False
         for schedule_id, xmin, name, _ in due:
             if self._is_left_alone(schedule_id, xmin):
                 continue
             wakeups += self._fire(connection, schedule_id, xmin, name)
             self._served.add(schedule_id)
             if self._monotonic() >= ends_at:
+                has_more = True
                 break
         wakeup.notify_with(connection, wakeups)
         if self._monotonic() >= self._outcomes_at + OUTCOME_SECONDS:
             self._outcomes_at = self._monotonic()
-            self._outcomes_from = note_outcomes(connection, self._outcomes_from)
+            self._outcomes_from, has_open = note_outcomes(
+                connection, self._outcomes_from
+            )
+            self.rest = timedelta(seconds=OUTCOME_SECONDS) if has_open else REST
+        if wakeups:
+            self.rest = timedelta(seconds=OUTCOME_SECONDS)
+        return has_more
 
     def _is_left_alone(self, schedule_id: UUID, xmin: str) -> bool:
         failed = self._failed.get(schedule_id)

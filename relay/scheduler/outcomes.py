@@ -58,8 +58,13 @@ LIMIT 1
 """
 
 
-def note_outcomes(connection: psycopg.Connection[Any], place: Place) -> Place:
-    """Note how the jobs of the next open occurrences ended; return where to go on.
+def note_outcomes(
+    connection: psycopg.Connection[Any], place: Place
+) -> tuple[Place, bool]:
+    """Note how the jobs of the next open occurrences ended.
+
+    Returns:
+        where to go on, and whether there were any.
 
     Transaction: one statement, its own. Schedules locked by others are left for the
     next time.
@@ -68,5 +73,5 @@ def note_outcomes(connection: psycopg.Connection[Any], place: Place) -> Place:
     values = {"schedule_id": schedule_id, "due_at": due_at, "limit": BATCH}
     last = connection.execute(NOTE, values).fetchone()
     if last is None or last[2] < BATCH:
-        return FIRST
-    return last[0], last[1]
+        return FIRST, last is not None
+    return (last[0], last[1]), True

@@ -15,27 +15,38 @@ from uuid import UUID
 from relay.conf import get_settings
 from relay.engine import lease, prune
 from relay.engine.connection import EngineConnection
-from relay.engine.expire import EXPIRE_BATCH, expire
-from relay.engine.promote import PROMOTE_BATCH, promote
+from relay.engine.expire import EXPIRE_BATCH, NEXT_DEADLINE_AT, expire
+from relay.engine.promote import NEXT_DUE_AT, PROMOTE_BATCH, promote
 from relay.engine.wakeup import notify_with
 
-__all__ = ["Duty", "Expire", "Promote", "Prune", "Reap"]
+__all__ = ["Duty", "Expire", "Promote", "Prune", "PruneRecords", "Reap"]
 
 logger = logging.getLogger("relay.worker")
 
 # Of one tick, so that a duty with much to do does not keep the keeper from renewing:
 # a batch takes tens of milliseconds, or the statement timeout. The next tick goes on.
 BUDGET_SECONDS: Final = 0.5
-_TICKS_PER_SWEEP: Final = 5
+# A duty that no look has asked for ticks all the same, this often.
+REST: Final = timedelta(seconds=60)
 
 
 class Duty(Protocol):
-    """Something to do every interval, over a connection of the keeper's."""
+    """Something to do now and then, over a connection of the keeper's.
+
+    Attributes:
+        interval: how long after the end of one tick the next one starts at the
+            earliest.
+        rest: how long after it at the latest.
+        next_at: SQL of the instant from which a tick has something to do, or null. A
+            look at the first entry of an index, as all workers ask once a second.
+    """
 
     interval: timedelta
+    rest: timedelta
+    next_at: str
 
-    def tick(self, connection: EngineConnection) -> None:
-        """Do it once, in short transactions of its own."""
+    def tick(self, connection: EngineConnection) -> bool:
+        """Do it once, in short transactions; tell whether something was left over."""
 
 
 class Budget:
@@ -53,24 +64,30 @@ class Budget:
 class Promote:
     """Make jobs ready whose time has come."""
 
-    interval = timedelta(milliseconds=500)
+    interval = timedelta(milliseconds=250)
+    rest = REST
+    next_at = NEXT_DUE_AT
 
-    def tick(self, connection: EngineConnection) -> None:
+    def tick(self, connection: EngineConnection) -> bool:
         """Promote what is due and wake the workers for it."""
         budget = Budget()
         while True:
             count, ready = promote(connection)
             wake(connection, ready)
-            if count < PROMOTE_BATCH or budget.is_spent:
-                return
+            if count < PROMOTE_BATCH:
+                return False
+            if budget.is_spent:
+                return True
 
 
 class Expire:
     """Fail jobs whose deadline has passed before they started."""
 
     interval = timedelta(seconds=1)
+    rest = REST
+    next_at = NEXT_DEADLINE_AT
 
-    def tick(self, connection: EngineConnection) -> None:
+    def tick(self, connection: EngineConnection) -> bool:
         """Fail what waits and is too late now."""
         budget, failed = Budget(), 0
         while True:
@@ -83,6 +100,7 @@ class Expire:
                 "jobs failed: their deadlines passed before they started",
                 extra={"event": "job.expired", "jobs": failed},
             )
+        return count >= EXPIRE_BATCH
 
 
 class Reap:
@@ -93,31 +111,30 @@ class Reap:
             that nobody is given up, as an outage lets every lease run out.
     """
 
+    # What a crash between the two halves, or a claim gone astray, has left.
+    rest = timedelta(seconds=5)
+    next_at = lease.NEXT_LEASE_END_AT
+
     def __init__(self, is_sound: Callable[[], bool]) -> None:
         self.interval = min(timedelta(seconds=1), get_settings().lease / 3)
         self._is_sound = is_sound
-        self._ticks_to_sweep = 0
 
-    def tick(self, connection: EngineConnection) -> None:
+    def tick(self, connection: EngineConnection) -> bool:
         """Mark lost workers, then take what they and others before them held."""
         if not self._is_sound():
-            return
+            return False
         lost = lease.give_up(connection)
         for worker_id in lost:
             logger.warning(
                 "worker lost: its lease ran out",
                 extra={"event": "worker.lost", "worker_id": str(worker_id)},
             )
-        # What a crash between the two halves, or a claim gone astray, has left.
-        if not lost and self._ticks_to_sweep > 0:
-            self._ticks_to_sweep -= 1
-            return
         budget = Budget()
         for worker_id in lease.orphan_holders(connection):
             self._take(connection, worker_id, budget)
             if budget.is_spent:
-                return  # the next tick goes on
-        self._ticks_to_sweep = _TICKS_PER_SWEEP
+                return True
+        return False
 
     def _take(
         self, connection: EngineConnection, worker_id: UUID, budget: Budget
@@ -145,22 +162,40 @@ class Reap:
 
 
 class Prune:
-    """Delete what has outlived its keep time."""
+    """Delete jobs, and drop results, that have outlived their keep time."""
 
     interval = timedelta(seconds=5)
+    rest = REST
+    next_at = prune.NEXT_END_AT
 
-    def tick(self, connection: EngineConnection) -> None:
-        """Prune results, jobs, occurrences, workers and the history of queues."""
+    def tick(self, connection: EngineConnection) -> bool:
+        """Prune results and jobs, the oldest first."""
+        budget = Budget()
+        while prune.prune_jobs(connection) >= prune.PRUNE_BATCH:
+            if budget.is_spent:
+                return True
+        return False
+
+
+class PruneRecords:
+    """Delete what else has outlived its keep time."""
+
+    interval = timedelta(seconds=5)
+    rest = REST
+    next_at = "NULL::timestamptz"
+
+    def tick(self, connection: EngineConnection) -> bool:
+        """Prune workers, the history of queues and occurrences."""
         budget = Budget()
         for one_batch in (
             prune.prune_workers,
             prune.prune_queue_history,
             prune.prune_occurrences,
-            prune.prune_jobs,
         ):
             while one_batch(connection) >= prune.PRUNE_BATCH:
                 if budget.is_spent:
-                    return
+                    return True
+        return False
 
 
 def wake(connection: EngineConnection, ready: Iterable[lease.Ready]) -> None:

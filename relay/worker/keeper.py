@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import select
 import socket
 import time
@@ -22,14 +21,23 @@ import psycopg
 
 from relay.conf import get_settings
 from relay.engine import holdings, lease
-from relay.engine.connection import EngineConnection, is_outage
+from relay.engine.connection import EngineConnection
 from relay.engine.finish import read_finished, send_settled
 from relay.scheduler.duty import ScheduleDuty
 from relay.worker.cancels import write_cancels
-from relay.worker.duties import Duty, Expire, Promote, Prune, Reap, wake
+from relay.worker.duties import (
+    Duty,
+    Expire,
+    Promote,
+    Prune,
+    PruneRecords,
+    Reap,
+    wake,
+)
 from relay.worker.link import Link
 from relay.worker.listener import Listener
 from relay.worker.messages import Channel
+from relay.worker.rota import Rota
 from relay.worker.shared import SharedState
 from relay.worker.stuck import read_timed_out
 
@@ -40,7 +48,6 @@ logger = logging.getLogger("relay.worker")
 # Of the lease, so that two missed renewals survive. Source: docs/explanation/leases.md.
 RENEW_FRACTION: Final = 1 / 3
 LONGEST_BACKOFF_SECONDS: Final = 1.0
-LONGEST_DUTY_BACKOFF_SECONDS: Final = 60.0
 # Between two looks whether a job of the children's is to stop, if no wake-up comes.
 CANCEL_POLL_SECONDS: Final = 1.0
 # How long the keeper goes on trying to hand jobs back once everybody else is gone.
@@ -66,13 +73,6 @@ class _Child:
     worker_id: UUID
     pid: int
     is_registered: bool = False
-
-
-@dataclass(slots=True)
-class _Timer:
-    duty: Duty
-    due_at: float = 0.0
-    failures: int = 0
 
 
 class Keeper:
@@ -119,10 +119,16 @@ class Keeper:
         self._is_draining = False
         self._is_drain_told = False
         self._stop_by: float | None = None
-        self._timers = [_Timer(duty) for duty in self._duties()]
+        self._rota = Rota(self._duties())
 
     def _duties(self) -> list[Duty]:
-        duties: list[Duty] = [Promote(), Expire(), Reap(self._is_sound), Prune()]
+        duties: list[Duty] = [
+            Promote(),
+            Expire(),
+            Reap(self._is_sound),
+            Prune(),
+            PruneRecords(),
+        ]
         if self._settings.schedule_in_workers:
             duties.append(ScheduleDuty())
         return duties
@@ -167,52 +173,15 @@ class Keeper:
             self._settle(connection)
             self._tell_drain(connection)
             self._tell_cancels(connection, now)
+            if self._stop_by is None:
+                # A duty may take its time: renewals come first.
+                self._rota.turn(connection, until=self._renew_at)
         except psycopg.Error as error:
             self._link.lose(error)
-            return
-        if self._stop_by is not None:
-            return
-        for timer in self._timers:
-            # A duty may take its time: renewals come first.
-            if time.monotonic() >= self._renew_at or not self._run_duty(timer):
-                return
-
-    def _run_duty(self, timer: _Timer) -> bool:
-        """Run a duty if it is due; False if it cost the connection."""
-        now = time.monotonic()
-        if now < timer.due_at or self._link.connection is None:
-            return True
-        name = type(timer.duty).__name__
-        try:
-            timer.duty.tick(self._link.connection)
-        except Exception as error:  # an edge: one failing duty must not stop the others
-            if isinstance(error, psycopg.Error) and (
-                self._link.connection.closed or is_outage(error)
-            ):
-                self._link.lose(error)
-                return False
-            # A timeout or a deadlock costs this tick, never the connection: the
-            # reaper counts how long that has been sound.
-            timer.failures = min(timer.failures + 1, 10)
-            logger.exception(
-                "duty failed", extra={"event": "duty.failed", "duty": name}
-            )
-        else:
-            timer.failures = 0
-        seconds = timer.duty.interval.total_seconds() * 2.0**timer.failures
-        timer.due_at = now + min(
-            seconds,
-            max(LONGEST_DUTY_BACKOFF_SECONDS, timer.duty.interval.total_seconds()),
-        ) * random.uniform(0.9, 1.1)  # noqa: S311 - only spreads load
-        return True
 
     def _wait(self) -> None:
         now = time.monotonic()
-        until = [
-            self._renew_at,
-            self._cancel_at,
-            *(timer.due_at for timer in self._timers),
-        ]
+        until = [self._renew_at, self._cancel_at, self._rota.due_at]
         if self._stop_by is not None:
             until.append(self._stop_by)
         first = max(min(until), self._link.retry_at)
@@ -393,7 +362,9 @@ class Keeper:
         """
         if now < self._cancel_at:
             return
-        self._cancel_at = now + CANCEL_POLL_SECONDS
+        is_poll, self._cancel_at = self._cancel_at > 0, now + CANCEL_POLL_SECONDS
+        if is_poll and all(table.is_empty for table in self._shared.tables):
+            return  # nobody runs anything that could stop
         indexes = {
             child.worker_id: index
             for index, child in self._children.items()

@@ -151,6 +151,11 @@ class SlotTable:
         self._memory[entry + _FLAG] = 0
         self._free.append(entry)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no attempt is started and not ended."""
+        return not any(self._memory[_HEADER.size + _FLAG :: _ENTRY.size])
+
     def started(self) -> Iterator[tuple[UUID, int]]:
         """Return the attempts that were started and not ended."""
         return ((each.job_id, each.attempt) for each in self.entries())

@@ -21,6 +21,7 @@ from psycopg import sql
 
 from relay.engine import (
     claim,
+    expire,
     finish,
     holdings,
     lease,
@@ -483,6 +484,24 @@ def test_promote_reads_the_due_index_and_nothing_that_is_not_due(
     assert due.buffers < BUFFERS_PER_ROW * 2 * BATCH
     # The entries just promoted are dead, and walked once; those ahead never.
     assert nothing_due.buffers < 3 * 2 * BATCH
+
+
+@pytest.mark.parametrize(
+    ("next_at", "index"),
+    [
+        (promote.NEXT_DUE_AT, "relay_job_due_idx"),
+        (expire.NEXT_DEADLINE_AT, "relay_job_deadline_idx"),
+        (prune.NEXT_END_AT, "relay_job_retention_idx"),
+    ],
+    ids=["promote", "expire", "prune"],
+)
+def test_a_look_reads_the_first_entry_of_an_index(
+    duty: EngineConnection, queued: Rows, next_at: str, index: str
+) -> None:
+    found = explain(duty, f"SELECT {next_at}", {})
+
+    assert found.indexes == {index}
+    assert found.buffers < 20
 
 
 def test_prune_reads_the_retention_index(duty: EngineConnection, queued: Rows) -> None:

@@ -20,7 +20,10 @@ from relay import Unique, task
 from relay.engine import wakeup
 from relay.models import Job, Occurrence, Schedule
 from relay.scheduler import timetable
+from relay.scheduler.due import SPREAD
 from relay.scheduler.duty import ScheduleDuty
+from relay.scheduler.timetable import spread_of
+from relay.worker.rota import upcoming
 from tests.scheduler.factory import (
     database_now,
     duty_connection,
@@ -679,3 +682,66 @@ def test_a_tick_with_nothing_due_writes_nothing() -> None:
         cursor.execute("SELECT id, xmin::text FROM relay_schedule ORDER BY id")
         assert cursor.fetchall() == before
     assert not Schedule.objects.filter(next_due_at__lt=F("created_at")).exists()
+
+
+# --- when somebody has to look --------------------------------------------------------
+
+
+def seconds_to_go() -> float | None:
+    with duty_connection() as connection:
+        [seconds] = upcoming(connection, [ScheduleDuty()])
+    return seconds
+
+
+def test_a_look_knows_when_the_next_schedule_is_due() -> None:
+    assert seconds_to_go() is None
+    schedule, other = make("0 * * * *"), make("0 * * * *")
+    assert seconds_to_go() == 0  # they are new
+    tick()
+    set_back(schedule, timedelta(seconds=-100))
+    set_back(other, timedelta(seconds=-200))
+
+    assert 90 < (seconds_to_go() or 0) < 101
+
+
+@pytest.mark.parametrize(
+    "change", [{"enabled": False}, {"cron": "5 * * * *"}, {"timezone": "Europe/Rome"}]
+)
+def test_a_look_finds_what_was_edited_and_then_what_comes(
+    change: dict[str, object],
+) -> None:
+    schedule = make("0 0 1 1 *")
+    tick()
+    assert (seconds_to_go() or 0) > 1
+
+    Schedule.objects.filter(pk=schedule.pk).update(**change)
+    assert seconds_to_go() == 0
+    tick()
+
+    assert seconds_to_go() != 0
+
+
+def test_a_look_adds_the_spread_of_each_name_as_firing_does() -> None:
+    for number in range(50):
+        make("0 * * * *", name=f"nächtlich-{number}", spread_ms=37_000 * number + 1_000)
+    make("0 * * * *", name="none")
+
+    with duty_connection() as connection:
+        rows = connection.execute(
+            f"SELECT name, spread_ms, {SPREAD} FROM relay_schedule"
+        ).fetchall()
+
+    assert len(rows) == 51
+    assert all(spread == spread_of(name, ms) for name, ms, spread in rows)
+
+
+def test_a_scheduler_rests_longer_where_no_job_of_a_schedule_is_open() -> None:
+    duty = tick()
+    assert duty.rest == timedelta(seconds=60)
+    schedule = make("0 * * * *")
+    tick(duty)
+    set_back(schedule, HOUR)
+
+    tick(duty)
+
+    assert duty.rest == timedelta(seconds=5)

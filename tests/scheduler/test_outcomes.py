@@ -38,7 +38,7 @@ def end(state: str, *, latest: bool = False) -> None:
 
 def note(place: Place = FIRST) -> Place:
     with duty_connection() as connection:
-        return note_outcomes(connection, place)
+        return note_outcomes(connection, place)[0]
 
 
 def outcomes_of(schedule: Schedule) -> list[str | None]:

@@ -16,12 +16,14 @@ import psycopg
 import pytest
 from django.test import override_settings
 
+from relay.engine import holdings
 from relay.engine.connection import EngineConnection
 from relay.ids import uuid7
 from relay.worker import keeper as keeper_module
 from relay.worker.cancels import read_cancels, write_cancels
 from relay.worker.keeper import Keeper, KeeperOptions
 from relay.worker.messages import Channel
+from relay.worker.rota import Rota
 from relay.worker.shared import SharedState
 from tests.engine import rows
 
@@ -32,15 +34,18 @@ class Duty:
     """Raises what it is told to."""
 
     interval = timedelta(0)
+    rest = timedelta(0)
+    next_at = "NULL::timestamptz"
 
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.ticks = 0
 
-    def tick(self, connection: EngineConnection) -> None:
+    def tick(self, connection: EngineConnection) -> bool:
         self.ticks += 1
         if self.error is not None:
             raise self.error
+        return False
 
 
 class Office:
@@ -61,7 +66,7 @@ class Office:
         self.parent = Channel(near)
         self.keeper = self._make(far)
         self.duty = Duty()
-        self.keeper._timers = [type(self.keeper._timers[0])(self.duty)]
+        self.keeper._rota = Rota([self.duty])
 
     def _make(self, far: socket.socket) -> Keeper:
         options = KeeperOptions(
@@ -204,14 +209,14 @@ def test_failure_115_a_failing_duty_costs_neither_the_connection_nor_the_leases(
     office.keeper._work()
     connection, sound_since = office.keeper._link.connection, office.keeper._sound_since
     office.duty.error = error
-    office.keeper._timers[0].due_at = 0
+    office.keeper._rota.timers[0].due_at = 0
 
     office.keeper._work()
 
     assert office.duty.ticks == 2
     assert office.keeper._link.connection is connection
     assert office.keeper._sound_since == sound_since
-    assert office.keeper._timers[0].failures == 1
+    assert office.keeper._rota.timers[0].failures == 1
 
 
 def test_a_failing_duty_comes_less_and_less_often_but_at_least_each_minute(
@@ -222,9 +227,9 @@ def test_a_failing_duty_comes_less_and_less_often_but_at_least_each_minute(
     office.duty.error = ValueError("a bug")
     pauses = []
     for _ in range(15):
-        office.keeper._timers[0].due_at = 0
+        office.keeper._rota.timers[0].due_at = 0
         office.keeper._work()
-        pauses.append(office.keeper._timers[0].due_at - time.monotonic())
+        pauses.append(office.keeper._rota.timers[0].due_at - time.monotonic())
 
     assert pauses[0] < 3
     assert 10 < pauses[-1] < 70
@@ -244,12 +249,12 @@ def test_failure_060_a_duty_that_meets_an_outage_makes_the_keeper_reconnect(
     office.start_child(0)
     office.keeper._work()
     office.duty.error = error
-    office.keeper._timers[0].due_at = 0
+    office.keeper._rota.timers[0].due_at = 0
 
     office.keeper._work()
 
     assert office.keeper._link.connection is None
-    assert office.keeper._timers[0].failures == 0
+    assert office.keeper._rota.timers[0].failures == 0
 
 
 def test_nobody_is_given_up_by_a_keeper_that_was_stopped_itself(
@@ -339,6 +344,57 @@ def test_the_keeper_looks_for_cancels_once_a_second_and_when_it_hears_of_one(
     listener.close()
 
     assert cancels(office, 0) == [(job_id, 1)]
+
+
+def test_a_poll_asks_nothing_while_no_child_runs_anything(
+    office: Office, duty: EngineConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    find = holdings.cancel_requested
+
+    def note(*args: Any) -> Any:
+        asked.append(args)
+        return find(*args)
+
+    monkeypatch.setattr(holdings, "cancel_requested", note)
+    worker_id = office.start_child(0)
+    office.keeper._work()
+    [job_id] = rows.hold(duty, worker_id, cancel_requested_at="now")
+    asked.clear()
+
+    office.keeper._cancel_at = time.monotonic() - 1
+    office.keeper._work()
+    assert not asked
+    office.shared.tables[0].begin(job_id.bytes, 1)
+    office.keeper._cancel_at = time.monotonic() - 1
+    office.keeper._work()
+
+    assert len(asked) == 1
+    assert cancels(office, 0) == [(job_id, 1)]
+
+
+def test_an_idle_keeper_sends_less_than_two_statements_a_second(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office.keeper._rota = Rota(office.keeper._duties())
+    office.start_child(0)
+    office.keeper._work()
+    sent: list[object] = []
+    execute = EngineConnection.execute
+
+    def count(self: EngineConnection, *args: Any, **options: Any) -> Any:
+        sent.append(args[0])
+        return execute(self, *args, **options)
+
+    ahead, monotonic = [0.0], time.monotonic
+    with monkeypatch.context() as patch:
+        patch.setattr(EngineConnection, "execute", count)
+        patch.setattr(time, "monotonic", lambda: monotonic() + ahead[0])
+        for _ in range(1_200):
+            ahead[0] += 0.1
+            office.keeper._work()
+
+    assert 60 < len(sent) < 2 * 120
 
 
 def test_a_child_that_reads_nothing_costs_the_others_no_cancel(
