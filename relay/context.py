@@ -238,7 +238,10 @@ class CurrentJob:
         )
 
 
-_current: ContextVar[CurrentJob] = ContextVar("relay_current_job")
+# What a CurrentJob is made of, in its order: most handlers never ask for one.
+Facts = tuple[UUID, str, str, int, int, int, UUID, datetime | None, Requests]
+
+_current: ContextVar[Facts] = ContextVar("relay_current_job")
 
 
 def current_job() -> CurrentJob:
@@ -248,7 +251,7 @@ def current_job() -> CurrentJob:
         RelayError: no job is running here.
     """
     try:
-        return _current.get()
+        return CurrentJob(*_current.get())
     except LookupError:
         raise RelayError(
             "no job is running here: call current_job() from a handler, in the thread "
@@ -256,6 +259,6 @@ def current_job() -> CurrentJob:
         ) from None
 
 
-def enter(job: CurrentJob) -> None:
-    """Make job the current one for the rest of this context. For the executor only."""
-    _current.set(job)
+def enter(facts: Facts) -> None:
+    """Make a job the current one for the rest of this context. For the executor."""
+    _current.set(facts)

@@ -178,6 +178,8 @@ def encode_result(
 
     Never raises: one that cannot be encrypted is stored as null.
     """
+    if value is None and not is_sensitive:
+        return "null", None
     settings = get_settings()
     text, note = codec.encode_result(
         value, limit_bytes=settings.max_result_bytes, depth=settings.max_depth

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final, Literal, TypeVar, cast
@@ -53,6 +53,8 @@ _TCP: Final = {
 }
 
 _T = TypeVar("_T")
+
+_decode: Final[Callable[[Any], Any]] = json.JSONDecoder().decode
 
 
 class EngineConnection(psycopg.Connection[TupleRow]):
@@ -181,7 +183,8 @@ def _loads_or_none(document: str | bytes) -> Any:
     whole claim unreadable: its arguments are None, and its job alone fails.
     """
     try:
-        return json.loads(document)
+        # As json.loads() but for its guess of the encoding: it is called for each job.
+        return _decode(str(document, "utf-8") if type(document) is bytes else document)
     except (ValueError, RecursionError):
         return None
 

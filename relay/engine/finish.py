@@ -324,11 +324,13 @@ def completions(
     deleted: list[str] = []
     expiring: list[str] = []
     for done in results:
+        # Written by hand: json.dumps() for each would take longer than all the rest.
+        token = f'"{done.id.hex}",{done.attempt}'
         if done.keep_seconds == 0:
-            deleted.append(f'["{done.id}",{done.attempt}]')
+            deleted.append(f"[{token}]")
         else:
-            keep = json.dumps(_capped(done.keep_seconds))
-            item = f'"{done.id}",{done.attempt},{done.result},{keep}'
+            keep = _capped(done.keep_seconds)
+            item = f"{token},{done.result},{'null' if keep is None else keep}"
             first = done.result_seconds
             if first is None or first >= (done.keep_seconds or math.inf):
                 kept.append(f"[{item}]")

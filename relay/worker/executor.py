@@ -224,7 +224,7 @@ class Executor:
 
     def _enter(self, job: ClaimedJob, requests: context.Requests) -> None:
         context.enter(
-            context.CurrentJob(
+            (
                 job.id,
                 job.task,
                 job.queue,

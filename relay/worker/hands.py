@@ -217,25 +217,28 @@ class Hands:
         for end in batch:
             if end.entry != NOT_STARTED:
                 self._table.end(end.entry)
-            self.held.pop(end.job.id, None)
-            was_sent = end.job.id in self._doubtful
-            self._doubtful.discard(end.job.id)
-            if (
-                end.job.id not in finished
-                and not was_sent
-                and not isinstance(end.outcome, Written)
-            ):
-                logger.warning(
-                    "lease lost: the result was dropped",
-                    extra={
-                        "event": "job.lease_lost",
-                        "job_id": str(end.job.id),
-                        "task": end.job.task,
-                        "attempt": end.outcome.attempt,
-                    },
-                )
-            elif finished.get(end.job.id) == "failed":
+            job_id = end.job.id
+            self.held.pop(job_id, None)
+            state = finished.get(job_id)
+            if state is None:
+                self._note_unwritten(end)
+            elif state == "failed":
                 announcing.log_if_unforeseen(end.job, end.outcome)
+        if self._doubtful:
+            self._doubtful.difference_update(end.job.id for end in batch)
         self.settled += len(batch)
         if self.waiters.is_awaited:
             self.waiters.note(end.job.id for end in batch)
+
+    def _note_unwritten(self, end: Ended) -> None:
+        if end.job.id in self._doubtful or isinstance(end.outcome, Written):
+            return  # written by the statement whose answer was lost, or by the handler
+        logger.warning(
+            "lease lost: the result was dropped",
+            extra={
+                "event": "job.lease_lost",
+                "job_id": str(end.job.id),
+                "task": end.job.task,
+                "attempt": end.outcome.attempt,
+            },
+        )

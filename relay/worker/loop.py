@@ -342,10 +342,10 @@ class Loop:
 
     def _hand_out(self, claimed: Sequence[ClaimedJob]) -> None:
         together: list[ClaimedJob] = []
+        held = self._hands.held
         for job in claimed:
-            is_held = job.id in self._hands.held
-            self._hands.held[job.id] = job
-            if is_held:
+            if held.setdefault(job.id, job) is not job:
+                held[job.id] = job
                 continue  # handed out again after the database went back: it runs on
             if not job.crashes or self._runs_apart(job):
                 together.append(job)

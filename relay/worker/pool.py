@@ -28,9 +28,16 @@ from relay.worker.stuck import verdict_if_killed
 __all__ = ["NOT_STARTED", "Ended", "Pool"]
 
 # A thread that is awake is given this much of measured work before another is woken:
-# threads with nothing to wait for only take the interpreter's lock from each other.
+# threads with nothing to wait for only take the interpreter's lock from each other. Of
+# shorter jobs one thread runs all, as long as no job holds up the others.
 # Source: docs/explanation/speed.md, "Threads awake".
 _SHARE_SECONDS: Final = 0.005
+_SHORT_SECONDS: Final = 0.000_25
+# In several threads a job's time counts what it waited for the lock: so a pool that
+# starts this many jobs in a look tries one thread for that long, and where they prove
+# longer there, several again, for so long at least.
+_TRIAL_SECONDS: Final = 0.02
+_WIDE_SECONDS: Final = 1.0
 
 
 # In place of an entry in the slot table.
@@ -85,16 +92,22 @@ class Pool:
         self._ended: deque[Ended] = deque()
         self._wakeups: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._is_busy = [False] * slots
-        # What each thread runs, and each coroutine by its job's id.
+        # What each thread runs and since when, and each coroutine by its job's id.
         self._running: list[Interruptible | None] = [None] * slots
+        self._running_since = [math.inf] * slots
         self._running_async: dict[UUID, Interruptible] = {}
+        self._running_async_since: dict[UUID, float] = {}
         # One count a thread, each its own, and one for the event loop.
         self._starts = [0] * (slots + 1)
         self._starts_seen = 0
+        self._looked_at = 0.0
+        self._seconds_each = math.inf
+        # Whether one thread runs all plain jobs; and until when that stays as it is.
+        self._is_narrow = False
+        self._change_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         # Each task, with what it is for until it has begun.
         self._tasks: dict[asyncio.Task[None], tuple[ClaimedJob, int] | None] = {}
-        self._begun_at: dict[UUID, float] = {}
         self._is_lent = False
         self._pid = os.getpid()
         self._threads: list[threading.Thread] = []
@@ -106,6 +119,7 @@ class Pool:
             seconds_each: how long such a job was measured to take; decides how many
                 threads are woken at first.
         """
+        self._seconds_each = seconds_each
         has_async = False
         for job in jobs:
             if self._executor.is_async(job):
@@ -120,7 +134,11 @@ class Pool:
             self._pump_soon()
         waiting = len(self._ready)
         if waiting:
-            share = max(1, math.ceil(waiting * seconds_each / _SHARE_SECONDS))
+            share = (
+                1
+                if self._is_narrow or seconds_each < _SHORT_SECONDS
+                else math.ceil(waiting * seconds_each / _SHARE_SECONDS)
+            )
             self._wake(min(waiting, share) - sum(self._is_busy))
 
     def poke(self) -> bool:
@@ -133,12 +151,26 @@ class Pool:
         """
         starts = sum(self._starts)
         is_stuck = self.is_waiting and starts == self._starts_seen
+        self._set_width(starts - self._starts_seen, is_stuck=is_stuck)
         self._starts_seen = starts
         if is_stuck and self._ready:
             self._wake(1)
         if is_stuck and self._ready_async:
             self._pump_soon()
         return is_stuck
+
+    def _set_width(self, started: int, *, is_stuck: bool) -> None:
+        now = time.monotonic()
+        seconds, self._looked_at = now - self._looked_at, now
+        if is_stuck:
+            self._is_narrow, self._change_at = False, now + _WIDE_SECONDS
+        elif now < self._change_at:
+            return
+        elif not self._is_narrow:
+            if started * _SHORT_SECONDS > seconds:
+                self._is_narrow, self._change_at = True, now + _TRIAL_SECONDS
+        elif self._seconds_each >= _SHORT_SECONDS:
+            self._is_narrow, self._change_at = False, now + _WIDE_SECONDS
 
     @property
     def is_waiting(self) -> bool:
@@ -157,8 +189,8 @@ class Pool:
 
     def oldest_seconds(self) -> float:
         """Return how long the longest of the running jobs has been running."""
-        begun_at = min(list(self._begun_at.values()), default=None)
-        return 0.0 if begun_at is None else time.monotonic() - begun_at
+        since = min([*self._running_since, *list(self._running_async_since.values())])
+        return max(0.0, time.monotonic() - since)
 
     @property
     def has_ended(self) -> bool:
@@ -236,15 +268,21 @@ class Pool:
 
     def _work(self, number: int) -> None:
         while self._wakeups.get():
-            while self._ready and self._free and self._table.has_lease():
+            while self._has_work(number) and self._free and self._table.has_lease():
                 self._is_busy[number] = True
-                while self._run_next(number):
+                while self._has_work(number) and self._run_next(number):
                     pass
                 # Looked at again afterwards: submit() may have counted on this one.
                 self._is_busy[number] = False
             if self._ready_async:
                 self._pump_soon()
         self._executor.close_thread()
+
+    def _has_work(self, number: int) -> bool:
+        """Tell whether this thread is to go on; of several short ones the first does."""
+        if self._is_narrow and any(self._is_busy[:number]):
+            return False
+        return bool(self._ready)
 
     def _run_next(self, number: int) -> bool:
         """Run the next plain job in this thread; False if none may start now."""
@@ -259,8 +297,7 @@ class Pool:
         except IndexError:
             self._give_back(slot)
             return False
-        begun_at = time.monotonic()
-        self._begun_at[job.id] = begun_at
+        self._running_since[number] = begun_at = time.monotonic()
         entry = self._table.begin(job.id.bytes, job.attempt)
         if self._nursery is not None and self._nursery.takes(job):
             self._table.note_over(entry)  # it is its own process that is killed
@@ -273,7 +310,7 @@ class Pool:
         if job.timeout_ms is not None or interruptible.is_cancelled:
             self._table.note_over(entry)
         self._running[number] = None
-        self._begun_at.pop(job.id, None)
+        self._running_since[number] = math.inf
         self._ended.append(Ended(job, outcome, entry, time.monotonic() - begun_at))
         self._give_back(slot)
         self._on_end()
@@ -346,7 +383,7 @@ class Pool:
         if (task := asyncio.current_task()) is not None:
             self._tasks[task] = None  # begun: it ends below, come what may
         begun_at = time.monotonic()
-        self._begun_at[job.id] = begun_at
+        self._running_async_since[job.id] = begun_at
         entry = self._table.begin(job.id.bytes, job.attempt)
         if job.timeout_ms is not None:
             self._limit(job, entry, begun_at)
@@ -357,7 +394,7 @@ class Pool:
         if job.timeout_ms is not None or interruptible.is_cancelled:
             self._table.note_over(entry)
         del self._running_async[job.id]
-        self._begun_at.pop(job.id, None)
+        del self._running_async_since[job.id]
         self._ended.append(Ended(job, outcome, entry, time.monotonic() - begun_at))
         if self._ready:
             self._free.append(slot)  # threads and coroutines take turns

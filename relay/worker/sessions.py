@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import psycopg
-from django.db import connections, reset_queries
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import TransactionStatus
 
@@ -37,8 +37,8 @@ def clean_connections() -> None:
     join it nor wait for it. Those that stay are given the limit of the job that runs
     here, or their own back: see statements.py.
     """
-    reset_queries()
     for connection in connections.all(initialized_only=True):
+        connection.queries_log.clear()
         if connection.connection is not None and _is_in_transaction(connection):
             logger.warning(
                 "a job left a transaction open: rolled back",
