@@ -29,6 +29,7 @@ from relay.packing import (
     Packer,
     RefusedError,
     clean_text,
+    is_plain,
     shown,
 )
 
@@ -71,9 +72,12 @@ def encode(value: object, path: str = "value", *, depth: int = DEPTH_LIMIT) -> s
         EncodeError: something in it cannot be carried; path says where it stands,
             counted from the given root.
     """
-    packer = Packer(strict=True, depth=depth)
+    return _dumps(_pack(Packer(strict=True, depth=depth), value, path))
+
+
+def _pack(packer: Packer, value: object, path: str) -> Any:
     try:
-        return _dumps(packer.pack(value))
+        return packer.pack(value)
     except RefusedError as refused:
         raise EncodeError(refused.path(path), refused.reason) from None
 
@@ -90,8 +94,13 @@ def encode_arguments(
     Raises:
         EncodeError: an argument cannot be carried, or all are larger than the limit.
     """
-    keywords = _encode_keywords(kwargs, depth) if kwargs else "{}"
-    text = f'{{"args":{encode(args, "args", depth=depth)},"kwargs":{keywords}}}'
+    if TAG in kwargs:
+        raise EncodeError(f"kwargs[{TAG!r}]", "is a name that relay keeps for itself")
+    call: dict[str, Any] = {"args": args, "kwargs": kwargs}
+    if not all(map(is_plain, (*args, *kwargs, *kwargs.values()))):
+        packer = Packer(strict=True, depth=depth)
+        call = {name: _pack(packer, given, name) for name, given in call.items()}
+    text = _dumps(call)
     size = _size_bytes(text)
     if size > limit_bytes:
         raise EncodeError(
@@ -100,12 +109,6 @@ def encode_arguments(
             "(RELAY['MAX_ARGUMENT_BYTES']): save the data and pass its key",
         )
     return text
-
-
-def _encode_keywords(kwargs: dict[str, Any], depth: int) -> str:
-    if TAG in kwargs:
-        raise EncodeError(f"kwargs[{TAG!r}]", "is a name that relay keeps for itself")
-    return encode(kwargs, "kwargs", depth=depth)
 
 
 def encode_result(

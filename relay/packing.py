@@ -17,16 +17,35 @@ from django.db.models import Model
 
 from relay.dataclass_names import class_name, registered
 
-__all__ = ["DEPTH_LIMIT", "TAG", "Packer", "RefusedError", "clean_text", "shown"]
+__all__ = [
+    "DEPTH_LIMIT",
+    "TAG",
+    "Packer",
+    "RefusedError",
+    "clean_text",
+    "is_plain",
+    "shown",
+]
 
 # Source: docs/reference/arguments.md, "Limits". Deeper values are cycles or mistakes.
 DEPTH_LIMIT: Final = 64
 TEXT_LIMIT: Final = 10_000
 # Source: sys.int_info.default_max_str_digits (4,300): longer numbers cannot be read.
 _INTEGER_LIMIT_BITS: Final = 14_000
+_PLAIN_INTEGER: Final = 2**63
 
 # The key that marks a tagged value; a user's dict that has it is tagged itself.
 TAG: Final = "__relay__"
+
+
+def is_plain(value: Any) -> bool:
+    """Tell whether JSON and jsonb surely carry a value as it is."""
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii() and "\x00" not in value)
+    if kind is int:
+        return bool(-_PLAIN_INTEGER < value < _PLAIN_INTEGER)
+    return value is None or kind is bool
 
 
 class RefusedError(Exception):
@@ -114,14 +133,19 @@ class Packer:
         return value
 
     def items(self, value: Any, depth: int) -> list[Any]:
-        packed = []
-        for index, item in enumerate(value):
-            packed.append(self.step(item, f"[{index}]", depth))
-        return packed
+        return [
+            item if is_plain(item) else self.step(item, f"[{index}]", depth)
+            for index, item in enumerate(value)
+        ]
 
     def mapping(self, value: Any, depth: int) -> dict[str, Any]:
         packed: dict[str, Any] = {}
         for key, item in value.items():
+            if type(key) is str and is_plain(key):
+                packed[key] = (
+                    item if is_plain(item) else self.step(item, f"[{key!r}]", depth)
+                )
+                continue
             if not isinstance(key, str) or isinstance(key, Enum):
                 raise RefusedError(
                     f"has the key {shown(key)} of type {type(key).__name__}; JSON has "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from relay.engine import outside
 from relay.engine.new_job import KeyHolder, NewJob
 from relay.exceptions import ArgumentError, EncodeError
 from relay.handles import JobHandle
-from relay.ids import uuid7
+from relay.ids import uuid7, uuid7s
 from relay.labels import check_tags, encode_meta, joined_tags
 from relay.options import check_enqueue_options, check_task_name, split_deadline
 from relay.signals import job_enqueued
@@ -54,19 +54,13 @@ NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobRequest(Generic[R_co]):
-    """A job that is checked and encoded but not enqueued yet; made by Task.job.
+class RareOptions:
+    """What most jobs go without.
 
     Attributes:
-        args: the arguments as JSON, not shown.
-        sealed: where in them stands what new_job encrypts.
+        sealed: where in the arguments stands what new_job encrypts.
     """
 
-    task: str
-    args: str = field(repr=False)
-    queue: str
-    priority: int
-    max_retries: int
     run_at: datetime | None = None
     run_in: timedelta | None = None
     id: UUID | None = None
@@ -79,6 +73,30 @@ class JobRequest(Generic[R_co]):
     is_outside: bool = False
     sealed: tuple[sensitive_places.Place, ...] = ()
 
+
+_NOTHING_RARE: Final = RareOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest(Generic[R_co]):
+    """A job that is checked and encoded but not enqueued yet; made by Task.job.
+
+    Attributes:
+        args: the arguments as JSON, not shown.
+    """
+
+    task: str
+    args: str = field(repr=False)
+    queue: str
+    priority: int
+    max_retries: int
+    rare: RareOptions = _NOTHING_RARE
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the job is ready now and says nothing a short statement cannot."""
+        return self.rare is _NOTHING_RARE
+
     def new_job(self) -> NewJob:
         """Return what the engine inserts, with a new id unless one was given.
 
@@ -86,27 +104,37 @@ class JobRequest(Generic[R_co]):
             SettingsError: an argument is sensitive, and there is no key.
             MissingKey: as above, and the key cannot be fetched.
         """
-        job_id = self.id or uuid7()
-        deadline, deadline_in = split_deadline(self.deadline)
+        rare = self.rare
+        job_id = rare.id or uuid7()
+        if self.is_plain:
+            return NewJob(
+                id=job_id,
+                task=self.task,
+                queue=self.queue,
+                args=self.args,
+                priority=self.priority,
+                max_retries=self.max_retries,
+            )
+        deadline, deadline_in = split_deadline(rare.deadline)
         return NewJob(
             id=job_id,
             task=self.task,
             queue=self.queue,
             args=(
-                sensitive.seal_arguments(self.args, self.sealed, job_id)
-                if self.sealed
+                sensitive.seal_arguments(self.args, rare.sealed, job_id)
+                if rare.sealed
                 else self.args
             ),
             priority=self.priority,
-            run_at=self.run_at,
-            run_in=self.run_in,
+            run_at=rare.run_at,
+            run_in=rare.run_in,
             max_retries=self.max_retries,
-            unique=self.unique,
-            timeout=self.timeout,
+            unique=rare.unique,
+            timeout=rare.timeout,
             deadline=deadline,
             deadline_in=deadline_in,
-            tags=self.tags,
-            meta=self.meta,
+            tags=rare.tags,
+            meta=rare.meta,
         )
 
 
@@ -116,44 +144,62 @@ def request_of(
     kwargs: dict[str, Any],
     options: Mapping[str, Any],
 ) -> JobRequest[Any]:
-    try:
-        made.signature.bind(*args, **kwargs)
-    except TypeError as error:
-        raise ArgumentError(f"{made.name}{made.signature}: {error}") from None
+    if not made.parameters.surely_take(args, kwargs):
+        try:
+            made.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentError(f"{made.name}{made.signature}: {error}") from None
+    rare = _NOTHING_RARE
+    if options or made.has_rare_options:
+        rare = _rare_options(made.name, made, args, kwargs, options)
     max_retries = options.get("max_retries", made.max_retries)
-    unique: Unique | None = options.get("unique", made.unique)
-    sealed: tuple[sensitive_places.Place, ...] = ()
-    if made.sensitive or options.get("sensitive"):
-        sealed = _sealed(made.name, made, args, kwargs, options, unique)
     return JobRequest(
         task=made.name,
-        args=_encode(args, kwargs, sealed),
-        sealed=sealed,
+        args=_encode(args, kwargs, rare.sealed),
         queue=options.get("queue", made.queue),
         priority=options.get("priority", made.priority),
         max_retries=(
             get_settings().max_retries if max_retries is None else max_retries
         ),
+        rare=rare,
+    )
+
+
+def _rare_options(
+    name: str,
+    made: Task[..., Any] | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    options: Mapping[str, Any],
+) -> RareOptions:
+    """Return what the options of a call, and of its task, say beyond the plain."""
+    unique: Unique | None = options.get("unique", made and made.unique)
+    sealed: tuple[sensitive_places.Place, ...] = ()
+    if options.get("sensitive") or (made is not None and made.sensitive):
+        sealed = _sealed(name, made, args, kwargs, options, unique)
+    signature = None if made is None else made.signature
+    rare = RareOptions(
         run_at=options.get("run_at"),
         run_in=options.get("run_in"),
         id=options.get("id"),
-        timeout=options.get("timeout", made.timeout),
+        timeout=options.get("timeout", made and made.timeout),
         deadline=options.get("deadline"),
         on_commit=options.get("on_commit"),
         tags=_tags(made, options),
         meta=encode_meta(options.get("meta")),
         is_outside=options.get("outside_transaction", False),
-        unique=(
-            None
-            if unique is None
-            else unique.resolve(made.name, made.signature, args, kwargs)
-        ),
+        sealed=sealed,
+        unique=None
+        if unique is None
+        else unique.resolve(name, signature, args, kwargs),
     )
+    return _NOTHING_RARE if rare == _NOTHING_RARE else rare
 
 
-def _tags(made: Task[..., Any], options: Mapping[str, Any]) -> tuple[str, ...]:
+def _tags(made: Task[..., Any] | None, options: Mapping[str, Any]) -> tuple[str, ...]:
+    own = () if made is None else made.tags
     given = options.get("tags")
-    return joined_tags((*made.tags, *check_tags(given))) if given else made.tags
+    return joined_tags((*own, *check_tags(given))) if given else own
 
 
 def _sealed(
@@ -206,50 +252,58 @@ def request_by_name(
     if made is not None:
         return request_of(made, args, keywords, options)
     task_name = check_task_name(name)
-    unique: Unique | None = options.get("unique")
-    sealed: tuple[sensitive_places.Place, ...] = ()
-    if options.get("sensitive"):
-        sealed = _sealed(task_name, None, args, keywords, options, unique)
+    rare = _rare_options(task_name, None, args, keywords, options)
     return JobRequest(
         task=task_name,
-        args=_encode(args, keywords, sealed),
-        sealed=sealed,
+        args=_encode(args, keywords, rare.sealed),
         queue=options.get("queue", DEFAULT_QUEUE),
         priority=options.get("priority", 0),
         max_retries=options.get("max_retries", get_settings().max_retries),
-        run_at=options.get("run_at"),
-        run_in=options.get("run_in"),
-        id=options.get("id"),
-        timeout=options.get("timeout"),
-        deadline=options.get("deadline"),
-        on_commit=options.get("on_commit"),
-        tags=check_tags(options.get("tags", ())),
-        meta=encode_meta(options.get("meta")),
-        is_outside=options.get("outside_transaction", False),
-        unique=(
-            None if unique is None else unique.resolve(task_name, None, args, keywords)
-        ),
+        rare=rare,
     )
 
 
 def insert(request: JobRequest[R]) -> JobHandle[R]:
-    job, using = request.new_job(), get_settings().database
-    if request.is_outside:
+    using, rare = get_settings().database, request.rare
+    if request.is_plain and not request.priority and not job_enqueued.receivers:
+        return _insert_new(request, using)
+    job = request.new_job()
+    if rare.is_outside:
         outside.insert(job, using=using)
         handle = _handle(job, None, using)
         _tell_enqueued([(job, handle)])
         return handle
-    if request.on_commit not in (None, using):
-        if request.unique is not None and request.unique.rule.on_conflict == "raise":
+    if rare.on_commit not in (None, using):
+        if rare.unique is not None and rare.unique.rule.on_conflict == "raise":
             raise ArgumentError(
-                f"using(on_commit={request.on_commit!r}) with Unique(on_conflict="
+                f"using(on_commit={rare.on_commit!r}) with Unique(on_conflict="
                 '"raise"): after the commit there is nobody to raise it to; give '
                 'on_conflict="return"'
             )
         insert = functools.partial(_insert_now, job, using)
-        transaction.on_commit(insert, using=request.on_commit)
+        transaction.on_commit(insert, using=rare.on_commit)
         return _handle(job, None, using)
     return _insert_now(job, using)
+
+
+def _insert_new(request: JobRequest[R], using: str) -> JobHandle[R]:
+    job_id = uuid7()
+    try:
+        engine.insert_new(_ready_row(job_id, request), using=using)
+    except SynchronousOnlyOperation as error:
+        raise _in_async_code("enqueue", "aenqueue") from error
+    return JobHandle(job_id, request.task, using=using)
+
+
+def _ready_row(job_id: UUID, request: JobRequest[Any]) -> engine.ReadyRow:
+    return (
+        job_id,
+        request.task,
+        request.queue,
+        request.priority,
+        request.max_retries,
+        request.args,
+    )
 
 
 def _insert_now(job: NewJob, using: str) -> JobHandle[Any]:
@@ -308,8 +362,12 @@ def enqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:
 
     Transaction: joins the caller's on the alias RELAY["DATABASE"].
     """
-    jobs, using = [_new_job(request) for request in requests], get_settings().database
+    using = get_settings().database
+    asked = [_checked(request, using) for request in requests]
     try:
+        if not job_enqueued.receivers and all(request.is_plain for request in asked):
+            return _insert_plain(asked, using)
+        jobs = [request.new_job() for request in asked]
         holders = engine.insert_many(jobs, using=using)
     except SynchronousOnlyOperation as error:
         raise _in_async_code("enqueue_many", "aenqueue_many") from error
@@ -321,22 +379,39 @@ def enqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:
     return handles
 
 
-def _new_job(request: object) -> NewJob:
+def _insert_plain(requests: Sequence[JobRequest[R]], using: str) -> list[JobHandle[R]]:
+    handles: list[JobHandle[R]] = []
+
+    def rows() -> Iterator[engine.ReadyRow]:
+        # Made while the server takes in those before them.
+        for job_id, each in zip(uuid7s(len(requests)), requests, strict=True):
+            handles.append(JobHandle(job_id, each.task, using=using))
+            yield _ready_row(job_id, each)
+
+    if requests:
+        engine.insert_ready(rows(), using=using)
+    return handles
+
+
+def _checked(request: JobRequest[R], using: str) -> JobRequest[R]:
     if not isinstance(request, JobRequest):
         raise ArgumentError(
             f"enqueue_many with {request!r}: give what a task's job(...) returns"
         )
-    if request.on_commit not in (None, get_settings().database):
+    if request.is_plain:
+        return request
+    on_commit = request.rare.on_commit
+    if on_commit not in (None, using):
         raise ArgumentError(
-            f"enqueue_many with a job of using(on_commit={request.on_commit!r}): give "
+            f"enqueue_many with a job of using(on_commit={on_commit!r}): give "
             "transaction.on_commit() a function that calls enqueue_many"
         )
-    if request.is_outside:
+    if request.rare.is_outside:
         raise ArgumentError(
             "enqueue_many with a job of using(outside_transaction=True): call its "
             "enqueue() instead"
         )
-    return request.new_job()
+    return request
 
 
 async def aenqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:

@@ -42,6 +42,7 @@ from relay.options import (
     check_task_name,
     check_task_options,
 )
+from relay.parameters import Parameters
 from relay.requests import (
     NO_OPTIONS,
     JobRequest,
@@ -102,6 +103,8 @@ class Task(Generic[P, R]):
         memory_limit: bytes a handler may take there; None for no limit.
         max_jobs: how many jobs one such process runs.
         tags: those of its jobs.
+        parameters: what its calls may look like.
+        has_rare_options: whether its jobs have any of RareOptions.
     """
 
     def __init__(
@@ -142,6 +145,7 @@ class Task(Generic[P, R]):
         self.memory_limit: int | None = options.get("memory_limit")
         self.max_jobs: int = options.get("max_jobs", MAX_JOBS)
         self.signature = signature(function)
+        self.parameters = Parameters(self.signature)
         if self.unique is not None:
             self.unique.check(self.name, self.signature)
         self.capture_stdout: bool = options.get("capture_stdout", False)
@@ -156,6 +160,9 @@ class Task(Generic[P, R]):
             sensitive_places.check_library()
             sensitive_places.check_names(self.name, self.signature, self.sensitive)
             sensitive_places.check_unique(self.name, self.unique, self.sensitive)
+        self.has_rare_options: bool = bool(
+            self.unique or self.timeout or self.tags or self.sensitive
+        )
         if "on_failure" in options:
             _check_on_failure(self.name, self.on_failure)
 

@@ -17,7 +17,7 @@ from psycopg.types.json import set_json_loads
 
 from relay.conf import get_settings
 
-__all__ = ["EngineConnection", "Role", "connect", "fetch_all", "is_outage"]
+__all__ = ["ON_DEMAND", "EngineConnection", "Role", "connect", "fetch_all", "is_outage"]
 
 Role = Literal["hot", "duty", "listen"]
 
@@ -35,7 +35,7 @@ _PINNED: Final = {
 }
 
 # No statement is executed this often: only prepare=True prepares.
-_ON_DEMAND: Final = 2**62
+ON_DEMAND: Final = 2**62
 
 # The largest wait for one statement, and the part of a lease it may take, so that
 # a renewal fits in after a statement that hung. Source: docs/explanation/leases.md.
@@ -151,7 +151,7 @@ def connect(alias: str, *, role: Role, name: str) -> EngineConnection:
         set_json_loads(_loads_or_none, connection)
         if not relay.transaction_pooler:
             # None would refuse to prepare even what asks for it.
-            connection.prepare_threshold = _ON_DEMAND
+            connection.prepare_threshold = ON_DEMAND
     milliseconds = str(max(1, round(statement_seconds * 1000)))
     values = {
         "statement_timeout": milliseconds,

@@ -6,19 +6,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
 
 import psycopg
 from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
+from relay.conf import get_settings
 from relay.engine import wakeup
+from relay.engine.connection import ON_DEMAND
 from relay.engine.new_job import KeyHolder, NewJob
 from relay.engine.unique_keys import insert_unique
 
 __all__ = [
     "INSERT",
+    "INSERT_NEW",
     "INSERT_READY",
+    "ReadyRow",
     "insert",
     "insert_many",
+    "insert_new",
+    "insert_ready",
     "insert_with",
 ]
 
@@ -31,6 +39,14 @@ INSERT INTO relay_job (id, task, queue, priority, max_retries, args)
 VALUES (%(id)s, %(task)s, %(queue)s, %(priority)s, %(max_retries)s, %(args)s::jsonb)
 ON CONFLICT DO NOTHING
 RETURNING ready_seq, priority
+"""
+
+# For an id made for this enqueue, which no other row can have: nothing is looked up
+# before. Its parameters have no names, which psycopg would look up each time.
+INSERT_NEW: Final = """
+INSERT INTO relay_job (id, task, queue, priority, max_retries, args)
+VALUES (%s, %s, %s, %s, %s, %s::jsonb)
+RETURNING ready_seq
 """
 
 # clock_timestamp() is volatile, so the subquery is computed once, before the CASE: a
@@ -88,6 +104,9 @@ COPY relay_job (
 
 _NO_DELAY: Final = timedelta(0)
 
+# id, task, queue, priority, max_retries, args: what _COPY_READY copies.
+ReadyRow = tuple[UUID, str, str, int, int, str]
+
 
 def _statement(job: NewJob) -> tuple[str, dict[str, Any]]:
     values: dict[str, Any] = {
@@ -142,6 +161,53 @@ def insert(job: NewJob, *, using: str) -> KeyHolder | None:
     return None
 
 
+def insert_new(row: ReadyRow, *, using: str) -> None:
+    """Insert a plain job that is ready now, under an id made for it, and wake workers.
+
+    Args:
+        row: of priority 0, which every policy of a queue leaves as it is.
+
+    Raises:
+        django.db.DatabaseError: as from any statement on Django's connection.
+
+    Transaction: joins the caller's on this alias; its own where there is none.
+    """
+    [ready_seq] = _fetch_one(connections[using], INSERT_NEW, row)
+    _, _, queue, priority, _, _ = row
+    wakeup.announce(using, queue, priority, ready_seq)
+
+
+def _fetch_one(
+    connection: BaseDatabaseWrapper, statement: str, values: Sequence[Any]
+) -> Any:
+    """Run a statement on Django's connection and return its row.
+
+    Past Django's cursor, and prepared, where nobody looks through the cursor and no
+    pooler gives each transaction another session: making and wrapping a cursor takes
+    longer than all else that relay does for an enqueue. Whatever Django checks before
+    a statement is checked here as well.
+    Source: docs/explanation/speed.md, "What an enqueue does not pay for".
+    """
+    connection.close_if_health_check_failed()
+    connection.ensure_connection()
+    if (
+        connection.execute_wrappers
+        or connection.queries_logged
+        or get_settings().transaction_pooler
+        or connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
+    ):
+        with connection.cursor() as cursor:
+            cursor.execute(statement, values)
+            return cursor.fetchone()
+    connection.validate_thread_sharing()
+    connection.validate_no_broken_transaction()
+    session: psycopg.Connection[Any] = connection.connection
+    if session.prepare_threshold is None:
+        session.prepare_threshold = ON_DEMAND  # None refuses what is asked for
+    with connection.wrap_database_errors, psycopg.Cursor(session) as prepared:
+        return prepared.execute(statement, values, prepare=True).fetchone()
+
+
 def insert_with(connection: psycopg.Connection[Any], job: NewJob) -> int | None:
     """Insert the job over a plain connection, for duties; as insert otherwise.
 
@@ -192,32 +258,61 @@ def insert_many(jobs: Sequence[NewJob], *, using: str) -> dict[int, KeyHolder]:
         return insert_unique(keyed, using=using)
 
 
+def insert_ready(rows: Iterable[ReadyRow], *, using: str) -> None:
+    """Insert plain jobs that are ready now by one COPY, and wake workers.
+
+    Args:
+        rows: taken one by one while the server takes in those before them; must not
+            use the connection.
+
+    Raises:
+        django.db.IntegrityError: an id is there already, or stands twice among them.
+        django.db.DatabaseError: as from any statement on Django's connection.
+
+    Transaction: joins the caller's on this alias; its own where there is none.
+    """
+    _copy_ready(rows, using=using)
+
+
+def _copy_ready(rows: Iterable[ReadyRow], *, using: str) -> None:
+    connection = connections[using]
+    places: set[tuple[str, int]] = set()
+    with connection.cursor() as cursor:
+        _, ready_seq, fifo = _read_clock(cursor)
+        # Django's cursors pass copy through but leave its errors psycopg's own.
+        with connection.wrap_database_errors, cursor.copy(_COPY_READY) as copy:
+            for row in rows:
+                _, _, queue, priority, _, _ = row
+                if fifo and queue in fifo:
+                    priority = 0
+                    row = (*row[:3], priority, *row[4:])
+                places.add((queue, priority))
+                copy.write_row(row)
+    for queue, priority in places:
+        wakeup.announce(using, queue, priority, ready_seq)
+
+
+def _read_clock(cursor: Any) -> tuple[datetime, int, list[str]]:
+    cursor.execute(_CLOCK)
+    clock, ready_seq, fifo = cursor.fetchone()
+    return clock.replace(tzinfo=UTC), ready_seq, fifo
+
+
 def _copy(jobs: Sequence[NewJob], *, using: str) -> None:
-    if not jobs:
+    if all(job.is_plain for job in jobs):
+        if jobs:
+            _copy_ready(map(_ready_row, jobs), using=using)
         return
     connection = connections[using]
-    rows: Iterable[tuple[Any, ...]]
     with connection.cursor() as cursor:
-        cursor.execute(_CLOCK)
-        clock, ready_seq, fifo = cursor.fetchone()
-        now = clock.replace(tzinfo=UTC)
-        if fifo:
-            jobs = [
-                replace(job, priority=0) if job.queue in fifo else job for job in jobs
-            ]
-        if all(job.is_plain for job in jobs):
-            statement, rows = _COPY_READY, map(_ready_row, jobs)
-            ready = jobs
-        else:
-            due = [_due(job, now) for job in jobs]
-            statement = _COPY
-            rows = (_row(job, at, now) for job, at in zip(jobs, due, strict=True))
-            ready = [job for job, at in zip(jobs, due, strict=True) if at <= now]
-        # Django's cursors pass copy through but leave its errors psycopg's own.
-        with connection.wrap_database_errors, cursor.copy(statement) as copy:
-            for row in rows:
-                copy.write_row(row)
-    for queue, priority in dict.fromkeys((job.queue, job.priority) for job in ready):
+        now, ready_seq, fifo = _read_clock(cursor)
+        jobs = [replace(job, priority=0) if job.queue in fifo else job for job in jobs]
+        due = [_due(job, now) for job in jobs]
+        with connection.wrap_database_errors, cursor.copy(_COPY) as copy:
+            for job, at in zip(jobs, due, strict=True):
+                copy.write_row(_row(job, at, now))
+    ready = [job for job, at in zip(jobs, due, strict=True) if at <= now]
+    for queue, priority in {(job.queue, job.priority) for job in ready}:
         wakeup.announce(using, queue, priority, ready_seq)
 
 
@@ -227,7 +322,7 @@ def _due(job: NewJob, now: datetime) -> datetime:
     return now if job.run_in is None else now + max(job.run_in, _NO_DELAY)
 
 
-def _ready_row(job: NewJob) -> tuple[Any, ...]:
+def _ready_row(job: NewJob) -> ReadyRow:
     return (job.id, job.task, job.queue, job.priority, job.max_retries, job.args)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, Final, Literal, TypeVar, cast, get_args
 from unittest import mock
+from uuid import UUID
 
 from asgiref.sync import iscoroutinefunction
 
@@ -75,16 +76,26 @@ class mode:
 
 def _install() -> None:
     insert, insert_many = enqueue.insert, enqueue.insert_many
+    insert_new, insert_ready = enqueue.insert_new, enqueue.insert_ready
     announce, insert_outside = wakeup.announce, outside.insert
 
     def _insert(job: NewJob, *, using: str) -> Any:
         done: Any = insert(job, using=using)
-        _after([job], using)
+        _after([job.id], using)
         return done
+
+    def _insert_new(row: enqueue.ReadyRow, *, using: str) -> None:
+        insert_new(row, using=using)
+        _after([row[0]], using)
+
+    def _insert_ready(rows: Iterable[enqueue.ReadyRow], *, using: str) -> None:
+        made = list(rows)
+        insert_ready(made, using=using)
+        _after([row[0] for row in made], using)
 
     def _insert_many(jobs: Sequence[NewJob], *, using: str) -> Any:
         done: Any = insert_many(jobs, using=using)
-        _after(jobs, using)
+        _after([job.id for job in jobs], using)
         return done
 
     def _insert_outside(job: NewJob, *, using: str) -> None:
@@ -100,13 +111,15 @@ def _install() -> None:
     for module, name, instead in (
         (enqueue, "insert", _insert),
         (enqueue, "insert_many", _insert_many),
+        (enqueue, "insert_new", _insert_new),
+        (enqueue, "insert_ready", _insert_ready),
         (outside, "insert", _insert_outside),
         (wakeup, "announce", _announce),
     ):
         _patches.enter_context(mock.patch.object(module, name, instead))
 
 
-def _after(jobs: Sequence[NewJob], alias: str) -> None:
+def _after(ids: Sequence[UUID], alias: str) -> None:
     if _entered[-1] == "inline":
-        for job in jobs:
-            run_inline(job.id, alias)
+        for job_id in ids:
+            run_inline(job_id, alias)

@@ -279,7 +279,7 @@ class Pool:
         self._executor.close_thread()
 
     def _has_work(self, number: int) -> bool:
-        """Tell whether this thread is to go on; of several short ones the first does."""
+        """Tell whether this thread is to go on: where one is enough, the first is."""
         if self._is_narrow and any(self._is_busy[:number]):
             return False
         return bool(self._ready)

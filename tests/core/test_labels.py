@@ -17,8 +17,8 @@ made: Task[[], None] = Task(handler, name="tests.labels", tags=("import", "eu"))
 
 
 def test_a_job_has_the_tags_of_its_task_and_its_own_each_once() -> None:
-    assert made.job().tags == ("import", "eu")
-    assert made.using(tags=["eu", "run-7"]).job().tags == ("import", "eu", "run-7")
+    assert made.job().rare.tags == ("import", "eu")
+    assert made.using(tags=["eu", "run-7"]).job().rare.tags == ("import", "eu", "run-7")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_task_s_tags_count_among_the_most() -> None:
 
     with pytest.raises(ArgumentError, match="21 tags"):
         made.using(tags=own).job()
-    assert len(made.using(tags=own[:18]).job().tags) == 20
+    assert len(made.using(tags=own[:18]).job().rare.tags) == 20
 
 
 @pytest.mark.parametrize("meta", [None, {}])

@@ -156,7 +156,7 @@ def test_a_unique_key_that_would_tell_or_misplace_a_value_is_refused(
 
 
 def test_a_unique_key_of_other_arguments_is_allowed() -> None:
-    assert pay.using(unique=Unique(on=("order",))).job(7, CANARY).unique is not None
+    assert pay.using(unique=Unique(on=("order",))).job(7, CANARY).rare.unique
 
 
 # --- encryption ----------------------------------------------------------------------
