@@ -199,6 +199,10 @@ async def adecode_arguments(document: object) -> tuple[list[Any], dict[str, Any]
     return decode_arguments(document)
 
 
+# As json makes them.
+_CONTAINERS: Final = (dict, list)
+
+
 def _names_a_model(document: object) -> bool:
     waiting = [document]
     while waiting:
@@ -206,9 +210,9 @@ def _names_a_model(document: object) -> bool:
         if isinstance(item, dict):
             if item.get(TAG) == "model":
                 return True
-            waiting += item.values()
+            waiting += [each for each in item.values() if type(each) in _CONTAINERS]
         elif isinstance(item, list):
-            waiting += item
+            waiting += [each for each in item if type(each) in _CONTAINERS]
     return False
 
 

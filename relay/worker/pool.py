@@ -332,7 +332,7 @@ class Pool:
             # Into its hands: a thread would take it again before the loop has its turn.
             # One at a time: a job that blocks the loop must not block the threads too.
             self._is_lent = True
-            self._loop.call_soon_threadsafe(self._pump, slot)
+            self._loop.call_soon_threadsafe(self._pump_lent, slot)
             return
         self._free.append(slot)
         if self._ready_async:  # since then
@@ -342,10 +342,12 @@ class Pool:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._pump)
 
+    def _pump_lent(self, slot: int) -> None:
+        self._is_lent = False
+        self._pump(slot)
+
     def _pump(self, slot: int | None = None) -> None:
         """Start coroutine jobs while there are slots. Runs in the event loop."""
-        if slot is not None:
-            self._is_lent = False
         while slot is not None or self._ready_async:
             if not self._table.has_lease():
                 if slot is not None:
@@ -398,12 +400,9 @@ class Pool:
         self._ended.append(Ended(job, outcome, entry, time.monotonic() - begun_at))
         if self._ready:
             self._free.append(slot)  # threads and coroutines take turns
-        else:
-            self._give_back(slot)
-        if self._ready:
             self._wakeups.put(True)
-        elif self._ready_async:
-            self._pump_soon()
+        else:
+            self._pump(slot)
         self._on_end()
 
 
