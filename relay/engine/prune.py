@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
 from relay.engine.connection import EngineConnection
 
 __all__ = [
-    "NEXT_END_AT",
+    "PRUNE_BATCH",
+    "Pruner",
     "prune_jobs",
     "prune_occurrences",
     "prune_queue_history",
@@ -17,21 +20,30 @@ __all__ = [
 
 # Source: docs/explanation/tables.md, "What is pruned".
 PRUNE_BATCH: Final = 1_000
+# What has come to lie below a mark is looked for this often. Source: as above.
+SWEEP_SECONDS: Final = 30.0
+# A mark below every job's time: microseconds from 1970, exact as a float.
+START: Final = -(2**53)
 KEEP_WORKERS: Final = timedelta(days=1)
 KEEP_QUEUE_HISTORY: Final = timedelta(days=90)
 # Longer than any catch-up window a schedule may have: the row is what keeps an
 # occurrence from firing twice. Source: docs/explanation/schedules.md.
 KEEP_OCCURRENCES: Final = timedelta(days=32)
 
-# Index: relay_job_retention_idx. What COMPLETE_EXPIRING has put off goes on here: the
-# result goes, and the row has the rest of its time; null there is for ever. One walk
-# for both, as whatever was passed over would be read again by every batch. Children
-# have no foreign key: they go here. What must not be read yet has its expires_at ahead.
-PRUNE_JOBS: Final = """
+_MARK: Final = "'epoch'::timestamptz + %(mark)s * interval '1 microsecond'"
+
+# Index: relay_job_retention_idx, from the mark on: the entries of what was pruned stay
+# until vacuum, and all of them would be read again. What COMPLETE_EXPIRING has put off
+# goes on here: the result goes, and the row has the rest of its time; null there is for
+# ever. One walk for both, as whatever was passed over would be read again by every
+# batch. Children have no foreign key: they go here, found by the ids one by one, never
+# by a scan of those of all jobs. What must not be read yet has its expires_at ahead.
+PRUNE_JOBS: Final = f"""
 WITH old AS MATERIALIZED (
-    SELECT id, state = 'completed' AND coalesce(meta ? 'row_keep_s', false) AS goes_on
+    SELECT id, expires_at,
+           state = 'completed' AND coalesce(meta ? 'row_keep_s', false) AS goes_on
     FROM relay_job
-    WHERE expires_at <= statement_timestamp()
+    WHERE expires_at <= statement_timestamp() AND expires_at >= {_MARK}
       AND state IN ('completed', 'failed', 'cancelled')
       AND (unique_until IS NULL OR unique_until <= statement_timestamp()
            OR state = 'completed' AND meta ? 'row_keep_s')
@@ -40,7 +52,7 @@ WITH old AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ), emptied AS (
     UPDATE relay_job AS job
-    SET result = NULL, meta = nullif(meta - 'row_keep_s', '{}'),
+    SET result = NULL, meta = nullif(meta - 'row_keep_s', '{{}}'),
         expires_at = CASE
             WHEN unique_until > finished_at
                  + make_interval(secs => (meta->>'row_keep_s')::float8)
@@ -51,23 +63,30 @@ WITH old AS MATERIALIZED (
 ), gone AS (
     DELETE FROM relay_job AS job USING old WHERE job.id = old.id AND NOT old.goes_on
 ), attempts AS (
-    DELETE FROM relay_attempt USING old WHERE job_id = old.id AND NOT old.goes_on
+    DELETE FROM relay_attempt
+    WHERE job_id = ANY(ARRAY(SELECT id FROM old WHERE NOT goes_on))
 ), history AS (
-    DELETE FROM relay_history USING old WHERE job_id = old.id AND NOT old.goes_on
+    DELETE FROM relay_history
+    WHERE job_id = ANY(ARRAY(SELECT id FROM old WHERE NOT goes_on))
 ), outputs AS (
-    DELETE FROM relay_output USING old WHERE job_id = old.id AND NOT old.goes_on
+    DELETE FROM relay_output
+    WHERE job_id = ANY(ARRAY(SELECT id FROM old WHERE NOT goes_on))
 ), steps AS (
-    DELETE FROM relay_step USING old WHERE job_id = old.id AND NOT old.goes_on
+    DELETE FROM relay_step
+    WHERE job_id = ANY(ARRAY(SELECT id FROM old WHERE NOT goes_on))
 )
-SELECT count(*) FROM old
-"""
+SELECT count(*),
+       (extract(epoch FROM greatest(max(expires_at), 'epoch')) * 1000000)::bigint,
+       extract(epoch FROM statement_timestamp() - max(expires_at))::float8
+FROM old
+"""  # noqa: S608 - joins a constant, no value
 
 # Index: relay_job_retention_idx.
-NEXT_END_AT: Final = """(
+NEXT_END_AT: Final = f"""(
     SELECT expires_at FROM relay_job
-    WHERE expires_at IS NOT NULL AND state IN ('completed', 'failed', 'cancelled')
+    WHERE expires_at >= {_MARK} AND state IN ('completed', 'failed', 'cancelled')
     ORDER BY expires_at LIMIT 1
-)"""
+)"""  # noqa: S608 - joins a constant, no value
 
 # Rows are made in the order of their ids: only the oldest few are looked at.
 PRUNE_OCCURRENCES: Final = """
@@ -106,17 +125,59 @@ DELETE FROM relay_history USING old WHERE relay_history.id = old.id
 """
 
 
-def prune_jobs(connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> int:
-    """Prune at most limit finished jobs past their retention; return how many.
+class Pruner:
+    """Prunes jobs batch by batch, the oldest first, and remembers how far it is.
 
-    A job goes with its attempts, history, logs and steps. Where only its result is
-    kept for less, that goes, and the job has the rest of its time. Call again while
-    limit come back.
+    It goes on where the last batch ended: its mark. What comes to lie below the mark,
+    as a row that was locked, is found by a batch from the start, every SWEEP_SECONDS.
 
-    Transaction: its own. Rows locked by others are skipped.
+    Args:
+        monotonic: for tests.
+
+    Attributes:
+        late_seconds: for how long the last job of the last batch had been due; 0 if
+            there was none.
     """
-    row = connection.execute(PRUNE_JOBS, {"limit": limit}).fetchone()
-    return 0 if row is None else int(row[0])
+
+    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._mark = START
+        self._sweep_at = float("-inf")
+        self.late_seconds = 0.0
+
+    @property
+    def next_at(self) -> str:
+        """SQL of the instant when the first job from the mark on is due."""
+        return NEXT_END_AT % {"mark": self._mark}
+
+    def prune(self, connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> int:
+        """Prune at most limit finished jobs past their retention; return how many.
+
+        A job goes with its attempts, history, logs and steps. Where only its result is
+        kept for less, that goes, and the job has the rest of its time. Call again while
+        limit come back.
+
+        Transaction: its own. Rows locked by others are skipped.
+        """
+        now, mark = self._monotonic(), self._mark
+        if now >= self._sweep_at:
+            # A sweep that fails, as by a timeout, is not tried again at once.
+            self._sweep_at, mark = now + SWEEP_SECONDS, START
+        row = connection.execute(PRUNE_JOBS, {"limit": limit, "mark": mark}).fetchone()
+        count, last, late_seconds = row or (0, START, None)
+        if count:
+            # A sweep that has found all there is below the mark does not lower it.
+            self._mark = last if count >= limit else max(last, self._mark)
+        self.late_seconds = late_seconds or 0.0
+        return int(count)
+
+
+def prune_jobs(connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> int:
+    """Prune at most limit finished jobs, looking from the start; return how many.
+
+    Transaction: its own. As Pruner.prune().
+    """
+    return Pruner().prune(connection, limit=limit)
 
 
 def prune_occurrences(connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> int:

@@ -26,6 +26,13 @@ logger = logging.getLogger("relay.worker")
 # Of one tick, so that a duty with much to do does not keep the keeper from renewing:
 # a batch takes tens of milliseconds, or the statement timeout. The next tick goes on.
 BUDGET_SECONDS: Final = 0.5
+# Of pruning: little at a time, so that promotion is never far away. Source:
+# docs/explanation/tables.md, "What is pruned".
+PRUNE_INTERVAL: Final = timedelta(seconds=5)
+PRUNE_BUDGET_SECONDS: Final = 0.1
+LEAST_PRUNE_SHARE: Final = 0.2
+MOST_PRUNE_SHARE: Final = 0.8
+PRUNE_LATE_SECONDS: Final = 60.0
 # A duty that no look has asked for ticks all the same, this often.
 REST: Final = timedelta(seconds=60)
 
@@ -162,19 +169,37 @@ class Reap:
 
 
 class Prune:
-    """Delete jobs, and drop results, that have outlived their keep time."""
+    """Delete jobs, and drop results, that have outlived their keep time.
 
-    interval = timedelta(seconds=5)
+    Where more is due than a tick may do it takes a share of the time, the larger the
+    later it is: so it keeps pace with any rate that one connection can.
+    """
+
     rest = REST
-    next_at = prune.NEXT_END_AT
+
+    def __init__(self) -> None:
+        self._pruner = prune.Pruner()
+        self.interval = PRUNE_INTERVAL
+        self.next_at = self._pruner.next_at
 
     def tick(self, connection: EngineConnection) -> bool:
         """Prune results and jobs, the oldest first."""
-        budget = Budget()
-        while prune.prune_jobs(connection) >= prune.PRUNE_BATCH:
+        begun_at, budget = time.monotonic(), Budget(PRUNE_BUDGET_SECONDS)
+        while has_more := self._pruner.prune(connection) >= prune.PRUNE_BATCH:
             if budget.is_spent:
-                return True
-        return False
+                break
+        self.next_at = self._pruner.next_at
+        self.interval = PRUNE_INTERVAL
+        if has_more:
+            worked = timedelta(seconds=time.monotonic() - begun_at)
+            self.interval = worked * (1 / prune_share(self._pruner.late_seconds) - 1)
+        return has_more
+
+
+def prune_share(late_seconds: float) -> float:
+    """Return the part of the time that pruning may take when it is so late."""
+    lateness = min(1.0, max(0.0, late_seconds) / PRUNE_LATE_SECONDS)
+    return LEAST_PRUNE_SHARE + (MOST_PRUNE_SHARE - LEAST_PRUNE_SHARE) * lateness
 
 
 class PruneRecords:

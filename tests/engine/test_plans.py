@@ -491,7 +491,7 @@ def test_promote_reads_the_due_index_and_nothing_that_is_not_due(
     [
         (promote.NEXT_DUE_AT, "relay_job_due_idx"),
         (expire.NEXT_DEADLINE_AT, "relay_job_deadline_idx"),
-        (prune.NEXT_END_AT, "relay_job_retention_idx"),
+        (prune.Pruner().next_at, "relay_job_retention_idx"),
     ],
     ids=["promote", "expire", "prune"],
 )
@@ -505,7 +505,7 @@ def test_a_look_reads_the_first_entry_of_an_index(
 
 
 def test_prune_reads_the_retention_index(duty: EngineConnection, queued: Rows) -> None:
-    found = explain(duty, prune.PRUNE_JOBS, {"limit": BATCH})
+    found = explain(duty, prune.PRUNE_JOBS, {"limit": BATCH, "mark": prune.START})
 
     assert found.indexes == {"relay_job_retention_idx", "relay_job_pkey"}
     assert found.buffers < BUFFERS_PER_ROW * BATCH

@@ -6,12 +6,13 @@ import json
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from relay.engine import prune
 from relay.engine.connection import EngineConnection, connect
 from relay.ids import uuid7
-from tests.engine.rows import add_jobs, add_worker, hold, states
+from tests.engine.rows import add_jobs, add_worker, hold, other_session, states
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["relay"])
 
@@ -82,12 +83,124 @@ def test_a_backlog_is_pruned_by_the_retention_index_a_batch_at_a_time(
 
     with duty.transaction(force_rollback=True):
         [[plan]] = duty.execute(
-            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {prune.PRUNE_JOBS}", {"limit": 10}
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {prune.PRUNE_JOBS}",
+            {"limit": 10, "mark": prune.START},
         ).fetchall()
 
     [document] = plan if isinstance(plan, list) else json.loads(plan)
     assert "relay_job_retention_idx" in str(document)
     assert document["Plan"]["Shared Hit Blocks"] < 1_000
+
+
+def buffers(session: EngineConnection, pruner: prune.Pruner) -> int:
+    """Return how many pages the pruner's next batch visits, and undo it."""
+    with session.transaction(force_rollback=True):
+        [[plan]] = session.execute(
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {prune.PRUNE_JOBS}",
+            {"limit": 1, "mark": pruner._mark},
+        ).fetchall()
+    [document] = plan if isinstance(plan, list) else json.loads(plan)
+    return int(document["Plan"]["Shared Hit Blocks"])
+
+
+def test_what_a_held_snapshot_keeps_of_pruned_jobs_costs_the_next_batch_nothing(
+    duty: EngineConnection,
+) -> None:
+    old(duty, 10_000)
+    duty.execute(
+        "UPDATE relay_job SET expires_at = expires_at + numbered.n * interval '1 ms' "
+        "FROM (SELECT id, row_number() OVER () AS n FROM relay_job) AS numbered "
+        "WHERE relay_job.id = numbered.id"
+    )
+    with other_session(autocommit=False) as snapshot:
+        snapshot.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        snapshot.execute("SELECT count(*) FROM relay_job")
+        pruner = prune.Pruner()
+        while pruner.prune(duty) == prune.PRUNE_BATCH:
+            pass
+        old(duty, 100, expires_at="2026-02-01")
+
+        from_mark, from_start = buffers(duty, pruner), buffers(duty, prune.Pruner())
+
+    assert from_mark < from_start / 5
+
+
+def test_what_lies_below_the_mark_is_found_by_the_next_sweep(
+    duty: EngineConnection,
+) -> None:
+    now = [0.0]
+    pruner = prune.Pruner(monotonic=lambda: now[0])
+    old(duty, 3, expires_at="2026-02-01")
+    assert pruner.prune(duty) == 3
+
+    old(duty, 2, expires_at="2026-01-01")
+    old(duty, 1, expires_at="2026-03-01")
+    assert pruner.prune(duty) == 1
+    now[0] = prune.SWEEP_SECONDS
+    assert pruner.prune(duty) == 2
+
+    # The sweep has not lowered the mark.
+    old(duty, 1, expires_at="2026-02-15")
+    assert pruner.prune(duty) == 0
+
+
+def test_a_sweep_that_finds_a_full_batch_goes_on_behind_it(
+    duty: EngineConnection,
+) -> None:
+    now = [0.0]
+    pruner = prune.Pruner(monotonic=lambda: now[0])
+    old(duty, expires_at="2026-02-01")
+    pruner.prune(duty)
+    old(duty, 25)
+
+    now[0] = prune.SWEEP_SECONDS
+    counts = [pruner.prune(duty, limit=10) for _ in range(4)]
+
+    assert counts == [10, 10, 5, 0]
+
+
+def test_a_sweep_that_fails_is_not_tried_again_at_once(duty: EngineConnection) -> None:
+    now = [0.0]
+    pruner = prune.Pruner(monotonic=lambda: now[0])
+    old(duty, expires_at="2026-02-01")
+    pruner.prune(duty)
+    mark = pruner._mark
+
+    now[0] = prune.SWEEP_SECONDS
+    duty.execute("SET statement_timeout = 1")
+    with other_session() as other, other.transaction():
+        other.execute("LOCK relay_job")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            pruner.prune(duty)
+    duty.execute("SET statement_timeout = 0")
+    old(duty, expires_at="2026-01-01")
+
+    assert pruner._mark == mark
+    assert pruner.prune(duty) == 0
+
+
+def test_a_look_for_pruning_starts_at_the_mark(duty: EngineConnection) -> None:
+    pruner = prune.Pruner()
+    old(duty, expires_at="2026-02-01")
+    pruner.prune(duty)
+    old(duty, expires_at="2026-01-01")
+    old(duty, expires_at=FUTURE)
+
+    row = duty.execute(f"SELECT {pruner.next_at}::date::text").fetchone()
+
+    assert row == (FUTURE,)
+
+
+def test_prune_says_how_late_it_is(duty: EngineConnection) -> None:
+    pruner = prune.Pruner()
+    pruner.prune(duty)
+    assert pruner.late_seconds == 0
+    old(duty)
+    duty.execute("UPDATE relay_job SET expires_at = now() - interval '100 s'")
+
+    pruner.prune(duty)
+
+    assert 100 <= pruner.late_seconds < 200
 
 
 def test_prune_keeps_a_job_while_its_unique_key_is_reserved(
