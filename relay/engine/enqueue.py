@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
@@ -101,6 +102,9 @@ COPY relay_job (
 ) FROM STDIN
 """
 
+
+# Rows sent to COPY at once. The server takes in one block while the next is made.
+_COPY_ROWS: Final = 50
 
 _NO_DELAY: Final = timedelta(0)
 
@@ -277,19 +281,34 @@ def insert_ready(rows: Iterable[ReadyRow], *, using: str) -> None:
 def _copy_ready(rows: Iterable[ReadyRow], *, using: str) -> None:
     connection = connections[using]
     places: set[tuple[str, int]] = set()
+    waiting = iter(rows)
     with connection.cursor() as cursor:
         _, ready_seq, fifo = _read_clock(cursor)
         # Django's cursors pass copy through but leave its errors psycopg's own.
         with connection.wrap_database_errors, cursor.copy(_COPY_READY) as copy:
-            for row in rows:
-                _, _, queue, priority, _, _ = row
-                if fifo and queue in fifo:
-                    priority = 0
-                    row = (*row[:3], priority, *row[4:])
-                places.add((queue, priority))
-                copy.write_row(row)
+            while block := list(islice(waiting, _COPY_ROWS)):
+                if fifo:
+                    block = [_by_policy(row, fifo) for row in block]
+                places.update((row[2], row[3]) for row in block)
+                copy.write("".join(map(_copy_line, block)))
     for queue, priority in places:
         wakeup.announce(using, queue, priority, ready_seq)
+
+
+def _copy_line(row: ReadyRow) -> str:
+    """Return a row as COPY reads it: write_row() takes twice as long for each.
+
+    Of what has to be escaped there only a backslash can stand in a row: names have no
+    white space, and in JSON text the control characters are escaped.
+    """
+    job_id, task, queue, priority, max_retries, args = row
+    line = f"{job_id.hex}\t{task}\t{queue}\t{priority}\t{max_retries}\t{args}"
+    return (line.replace("\\", "\\\\") if "\\" in line else line) + "\n"
+
+
+def _by_policy(row: ReadyRow, fifo: Collection[str]) -> ReadyRow:
+    job_id, task, queue, _, max_retries, args = row
+    return (job_id, task, queue, 0, max_retries, args) if queue in fifo else row
 
 
 def _read_clock(cursor: Any) -> tuple[datetime, int, list[str]]:
