@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -77,8 +77,7 @@ class RareOptions:
 _NOTHING_RARE: Final = RareOptions()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRequest(Generic[R_co]):
+class JobRequest(NamedTuple, Generic[R_co]):
     """A job that is checked and encoded but not enqueued yet; made by Task.job.
 
     Attributes:
@@ -86,11 +85,18 @@ class JobRequest(Generic[R_co]):
     """
 
     task: str
-    args: str = field(repr=False)
+    args: str
     queue: str
     priority: int
     max_retries: int
     rare: RareOptions = _NOTHING_RARE
+
+    def __repr__(self) -> str:
+        return (
+            f"JobRequest(task={self.task!r}, queue={self.queue!r}, "
+            f"priority={self.priority}, max_retries={self.max_retries}, "
+            f"rare={self.rare!r})"
+        )
 
     @property
     def is_plain(self) -> bool:
@@ -154,14 +160,12 @@ def request_of(
         rare = _rare_options(made.name, made, args, kwargs, options)
     max_retries = options.get("max_retries", made.max_retries)
     return JobRequest(
-        task=made.name,
-        args=_encode(args, kwargs, rare.sealed),
-        queue=options.get("queue", made.queue),
-        priority=options.get("priority", made.priority),
-        max_retries=(
-            get_settings().max_retries if max_retries is None else max_retries
-        ),
-        rare=rare,
+        made.name,
+        _encode(args, kwargs, rare.sealed),
+        options.get("queue", made.queue),
+        options.get("priority", made.priority),
+        get_settings().max_retries if max_retries is None else max_retries,
+        rare,
     )
 
 
