@@ -11,7 +11,15 @@ from uuid import UUID
 
 import psycopg
 from django.db import connections, transaction
+from django.db.backends import utils
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.postgresql.base import (
+    Cursor,
+    DatabaseWrapper,
+    ServerBindingCursor,
+)
+from django.db.backends.utils import CursorWrapper
+from psycopg.pq import TransactionStatus
 
 from relay.conf import get_settings
 from relay.engine import wakeup
@@ -108,6 +116,11 @@ _COPY_ROWS: Final = 50
 
 _NO_DELAY: Final = timedelta(0)
 
+# What makes Django's cursors where nobody has replaced a part of it. Any: the stubs
+# know neither _cursor nor what these cursors are based on.
+_BACKEND: Final[Any] = DatabaseWrapper
+_CURSORS: Final[tuple[Any, ...]] = (Cursor, ServerBindingCursor)
+
 # id, task, queue, priority, max_retries, args: what _COPY_READY copies.
 ReadyRow = tuple[UUID, str, str, int, int, str]
 
@@ -194,22 +207,53 @@ def _fetch_one(
     """
     connection.close_if_health_check_failed()
     connection.ensure_connection()
-    if (
+    session: psycopg.Connection[Any] = connection.connection
+    if _may_prepare(connection) and not _is_looked_through(connection, session):
+        connection.validate_thread_sharing()
+        connection.validate_no_broken_transaction()
+        if session.prepare_threshold is None:
+            session.prepare_threshold = ON_DEMAND  # None refuses what is asked for
+        with connection.wrap_database_errors:
+            try:
+                with psycopg.Cursor(session) as prepared:
+                    return prepared.execute(statement, values, prepare=True).fetchone()
+            except psycopg.errors.InvalidSqlStatementName:
+                # Thrown away past psycopg, as by EXECUTE 'DEALLOCATE ALL' in a DO.
+                if session.info.transaction_status is not TransactionStatus.IDLE:
+                    raise  # after the rollback psycopg prepares anew
+                session.execute("DEALLOCATE ALL")  # so that psycopg does so at once
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return cursor.fetchone()
+
+
+def _may_prepare(connection: BaseDatabaseWrapper) -> bool:
+    values = connection.settings_dict
+    return not (
+        get_settings().transaction_pooler
+        or values.get("DISABLE_SERVER_SIDE_CURSORS")
+        or values["OPTIONS"].get("prepare_threshold", 0) is None
+    )
+
+
+def _is_looked_through(
+    connection: BaseDatabaseWrapper, session: psycopg.Connection[Any]
+) -> bool:
+    """Tell whether somebody counts on a statement's going through Django's cursor.
+
+    What logs or wraps statements, also by a patch; a test case that forbids them; a
+    backend whose cursor sets up the session, as for a schema of each tenant.
+    """
+    backend: Any = type(connection)
+    return bool(
         connection.execute_wrappers
         or connection.queries_logged
-        or get_settings().transaction_pooler
-        or connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
-    ):
-        with connection.cursor() as cursor:
-            cursor.execute(statement, values)
-            return cursor.fetchone()
-    connection.validate_thread_sharing()
-    connection.validate_no_broken_transaction()
-    session: psycopg.Connection[Any] = connection.connection
-    if session.prepare_threshold is None:
-        session.prepare_threshold = ON_DEMAND  # None refuses what is asked for
-    with connection.wrap_database_errors, psycopg.Cursor(session) as prepared:
-        return prepared.execute(statement, values, prepare=True).fetchone()
+        or getattr(connection.cursor, "__func__", None) is not _BACKEND.cursor
+        or backend._cursor is not _BACKEND._cursor
+        or backend.create_cursor is not _BACKEND.create_cursor
+        or session.cursor_factory not in _CURSORS
+        or CursorWrapper.execute.__globals__ is not vars(utils)
+    )
 
 
 def insert_with(connection: psycopg.Connection[Any], job: NewJob) -> int | None:
