@@ -100,6 +100,7 @@ class Pool:
         # One count a thread, each its own, and one for the event loop.
         self._starts = [0] * (slots + 1)
         self._starts_seen = 0
+        self._thread_starts_seen = 0
         self._looked_at = 0.0
         self._seconds_each = math.inf
         # Whether one thread runs all plain jobs; and until when that stays as it is.
@@ -142,18 +143,21 @@ class Pool:
             self._wake(min(waiting, share) - sum(self._is_busy))
 
     def poke(self) -> bool:
-        """Wake one more thread if jobs wait and none was started since the last call.
+        """Wake one more thread if plain jobs wait and none started since the last call.
 
         A job that takes longer than was measured must not hold up those behind it.
 
         Returns:
-            whether that is so.
+            whether jobs wait, and none of either kind has started since.
         """
-        starts = sum(self._starts)
+        *plain, asynchronous = self._starts
+        threads, starts = sum(plain), sum(plain) + asynchronous
         is_stuck = self.is_waiting and starts == self._starts_seen
-        self._set_width(starts - self._starts_seen, is_stuck=is_stuck)
-        self._starts_seen = starts
-        if is_stuck and self._ready:
+        # Apart: while coroutines start, nothing else frees the jobs behind a long one.
+        are_threads_stuck = bool(self._ready) and threads == self._thread_starts_seen
+        self._set_width(threads - self._thread_starts_seen, is_stuck=are_threads_stuck)
+        self._starts_seen, self._thread_starts_seen = starts, threads
+        if are_threads_stuck:
             self._wake(1)
         if is_stuck and self._ready_async:
             self._pump_soon()
