@@ -253,15 +253,23 @@ def send_claim(
     return connection.execute(
         CLAIM,
         {
-            "queues": [span.queue for span in spans],
-            "high": [span.high for span in spans],
-            "low": [span.low for span in spans],
-            "marks": [span.mark for span in spans],
+            "queues": _array(span.queue for span in spans),
+            "high": _array(span.high for span in spans),
+            "low": _array(span.low for span in spans),
+            "marks": _array(span.mark for span in spans),
             "limit": limit,
             "worker_id": worker_id,
         },
         prepare=connection.prepares,
     )
+
+
+def _array(items: Iterable[str | int]) -> str:
+    """Return numbers or names of queues, which need no quoting, as PostgreSQL's text.
+
+    psycopg looks for a common type of a list's items, and quotes: four times as long.
+    """
+    return f"{{{','.join(map(str, items))}}}"
 
 
 def read_claimed(

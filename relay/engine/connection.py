@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, Final, Literal, TypeVar, cast
 
@@ -96,6 +96,10 @@ class EngineConnection(psycopg.Connection[TupleRow]):
                 wanted = gen.send(ready)
         except StopIteration as stop:
             return cast("_T", stop.value)
+
+    def single(self) -> AbstractContextManager[None]:
+        """As block(), for what is one statement: it is a transaction by itself."""
+        return self.block() if self.block_settings else nullcontext()
 
     @contextmanager
     def block(self) -> Iterator[None]:

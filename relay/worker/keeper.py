@@ -111,9 +111,7 @@ class Keeper:
         )
         self._sound_since = 0.0
         self._worked_at = time.monotonic()
-        self._listener = Listener(
-            options.queues, children, on_cancel=self._look_for_cancels
-        )
+        self._listener = Listener(children, on_cancel=self._look_for_cancels)
         self._renew_at = 0.0
         self._cancel_at = 0.0
         self._is_draining = False

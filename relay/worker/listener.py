@@ -1,4 +1,4 @@
-"""What others announce, heard by the keeper and passed on to the children.
+"""What others announce to a worker, heard by its keeper; its children hear wake-ups.
 
 A hint only: whatever is lost here is found by looking.
 """
@@ -9,43 +9,36 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import psycopg
 
 from relay.conf import get_settings
 from relay.engine.connection import EngineConnection, connect
 from relay.engine.ended import AWAITED_CHANNEL
-from relay.engine.wakeup import CANCEL_CHANNEL, CHANNEL, parse
+from relay.engine.wakeup import CANCEL_CHANNEL
 from relay.worker.waiters import write_awaited
 
 __all__ = ["Listener"]
 
 logger = logging.getLogger("relay.worker")
 
-# A wake-up datagram stays well below every system's limit.
-_LARGEST_WAKEUP_BYTES: Final = 32_000
-
 
 class Listener:
-    """Wake-ups, requests to stop, and waits: LISTEN over a connection of its own.
+    """Requests to stop, and waits: LISTEN over a connection of its own.
 
     Args:
-        queues: those whose wake-ups are passed on.
         children: one datagram socket a child.
         on_cancel: called when somebody has asked for some job to be stopped.
     """
 
     def __init__(
         self,
-        queues: Sequence[str],
         children: Sequence[socket.socket],
         *,
         on_cancel: Callable[[], None],
     ) -> None:
         settings = get_settings()
         self._database = settings.database
-        self._queues = frozenset(queues)
         self._sockets = children
         self._on_cancel = on_cancel
         self._is_wanted = settings.notify and not settings.transaction_pooler
@@ -67,51 +60,36 @@ class Listener:
         self._listen_at = now + spread
         try:
             listener = connect(self._database, role="listen", name="listen")
-            for channel in (CHANNEL, CANCEL_CHANNEL, AWAITED_CHANNEL):
+            for channel in (CANCEL_CHANNEL, AWAITED_CHANNEL):
                 listener.execute(f"LISTEN {channel}".encode())
         except psycopg.Error:
             return  # the work connection reports the outage; polling goes on
         self.connection = listener
-        # What was sent in the gap is lost: look once.
-        self.nudge(b"")
         if self._was_listening:
-            logger.info(
-                "listening for wake-ups again", extra={"event": "worker.listening"}
-            )
+            logger.info("listening again", extra={"event": "worker.listening"})
         self._was_listening = True
 
     def read(self) -> None:
         """Take in what has arrived and pass it on."""
         if (listener := self.connection) is None:
             return
-        lines: set[bytes] = set()
         try:
             listener.pgconn.consume_input()
             while (notification := listener.pgconn.notifies()) is not None:
                 if notification.relname == CANCEL_CHANNEL.encode():
                     self._on_cancel()
                     continue
-                if notification.relname == AWAITED_CHANNEL.encode():
-                    self.nudge(write_awaited(notification.extra))
-                    continue
-                hint = parse(notification.extra.decode("utf-8", "replace"))
-                if hint is not None and hint[0] in self._queues:
-                    lines.add(notification.extra)
+                self.nudge(write_awaited(notification.extra))
         except psycopg.Error as error:
             listener.close()
             self.connection = None
             logger.warning(
-                "wake-ups lost: polling until LISTEN is back",
+                "LISTEN lost: looking for requests to stop until it is back",
                 extra={"event": "worker.listen_lost", "error": str(error)},
             )
-            return
-        if lines:
-            self.nudge(b"\n".join(lines))
 
     def nudge(self, text: bytes) -> None:
-        """Wake every child; too long a text is cut at a line: the sweep finds all."""
-        if len(text) > _LARGEST_WAKEUP_BYTES:
-            text = text[: text.rindex(b"\n", 0, _LARGEST_WAKEUP_BYTES)]
+        """Wake every child, with what it is to know."""
         for child in self._sockets:
             try:
                 child.send(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import socket
 import time
 from collections.abc import Iterable, Sequence
@@ -23,17 +22,17 @@ from relay.engine.finish import (
     is_bad_row,
     read_states,
 )
-from relay.engine.wakeup import parse
 from relay.worker.alone import ALONE_SECONDS, Alone, put_off_seconds
 from relay.worker.apart import Nursery
 from relay.worker.bell import Bell
 from relay.worker.cancels import read_cancels
 from relay.worker.executor import Executor
 from relay.worker.hands import Hands
+from relay.worker.hearing import Hearing
 from relay.worker.isolation import IsolatingExecutor
 from relay.worker.link import LONGEST_BACKOFF_SECONDS, Link
 from relay.worker.memory import resident_bytes
-from relay.worker.pace import UNKNOWN_SECONDS, Pace
+from relay.worker.pace import UNKNOWN_SECONDS, Pace, Sweeps
 from relay.worker.pool import Ended, Pool
 from relay.worker.reports import Reports
 from relay.worker.shared import SlotTable
@@ -53,9 +52,6 @@ BUSY_POLL_SECONDS: Final = 0.02
 REGISTERED_POLL_SECONDS: Final = 0.25
 # Between two looks at threads that hold up what is behind them.
 POKE_SECONDS: Final = 0.005
-SWEEP_SECONDS: Final = 1.0
-# A sweep may take this part of the time; a costlier one comes less often.
-SWEEP_SHARE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +76,7 @@ class Loop:
     Args:
         worker_id: this child's id, fresh at each start.
         table: its slot table; it claims only once the keeper has registered it.
-        control: datagrams from the keeper, wake-ups one a line.
+        control: datagrams from the keeper.
         parent: a pipe that ends when the parent dies; None where no parent can.
         nursery: runs the isolated tasks, if there are any.
     """
@@ -127,12 +123,13 @@ class Loop:
             nursery=nursery,
         )
         self._hands = Hands(worker_id, table, on_told=self._bell.ring)
+        self._hearing = Hearing(options.queues)
         self._alone = Alone()
         self._pace = Pace()
+        self._sweeps = Sweeps()
         self._is_hinted = True
         self._must_compare = False
         self._poll_at = 0.0
-        self._sweep_at = 0.0
         self._compare_at = 0.0
         self._poke_at = 0.0
 
@@ -144,14 +141,19 @@ class Loop:
 
     def _wait(self, seconds: float) -> None:
         self._bell.expect()
-        if self._pool.has_ended:
+        if self._pool.has_ended or self._hearing.has_news:
             seconds = 0
         seconds = min(seconds, self._reports.seconds_left())
-        ready = self._bell.wait(self._readers, seconds)
+        ready = self._bell.wait([*self._readers, *self._hearing.readers], seconds)
         if self._parent in ready:
             self._end_orphaned()
         if self._control in ready:
             self._read_control()
+        if self._link.connection in ready:
+            try:
+                self._hearing.read()
+            except psycopg.Error as error:
+                self._lose(error)
 
     def _end_orphaned(self) -> None:
         """The parent is gone: nobody would reap, restart or settle."""
@@ -166,13 +168,7 @@ class Loop:
                 cancelled = read_cancels(text)
                 for job_id, attempt in cancelled:
                     self._cancel(job_id, attempt)
-                if cancelled:
-                    continue
-                for line in text.decode().splitlines():
-                    hint = parse(line)
-                    if hint is not None:
-                        self._marks.hint(*hint)
-                self._is_hinted = True
+                self._is_hinted |= not cancelled
         except BlockingIOError:
             return
 
@@ -225,7 +221,7 @@ class Loop:
                 if not self._exchange(now):
                     self._wait(self._idle_seconds(now))
             except psycopg.Error as error:
-                self._link.lose(error)
+                self._lose(error)
         self._run_alone(now)
         self._poke(now)
 
@@ -250,6 +246,7 @@ class Loop:
         Tell whether there was anything to do.
         """
         room = self._room()
+        self._is_hinted |= self._hearing.take(self._marks)
         is_due = room > 0 and (self._is_hinted or now >= self._poll_at)
         is_compare_due = self._must_compare or now >= self._compare_at
         is_told = self._reports.seconds_left() == 0
@@ -284,13 +281,14 @@ class Loop:
         now: float,
     ) -> list[ClaimedJob]:
         if room:
-            if now >= self._sweep_at:
+            if self._sweeps.are_due(now):
                 self._marks.sweep()
             queues = self._order.next()
             spans = self._marks.spans(queues)
             sent_at = time.monotonic()
         try:
-            with connection.block():
+            # An idle worker's claim stands alone, which is a tenth of a ms sooner.
+            with connection.block() if batch else connection.single():
                 finishing = self._hands.send(connection, batch)
                 claiming = (
                     send_claim(connection, spans, limit=room, worker_id=self._worker_id)
@@ -323,9 +321,8 @@ class Loop:
     def _note_claim(self, claimed: list[ClaimedJob], room: int, now: float) -> None:
         self._marks.note(claimed, limit=room)
         moment = time.monotonic()
-        if now >= self._sweep_at:
-            interval = max(SWEEP_SECONDS, (moment - now) / SWEEP_SHARE)
-            self._sweep_at = moment + interval * random.uniform(0.9, 1.1)  # noqa: S311 - only spreads load
+        if self._sweeps.are_due(now):
+            self._sweeps.note(now, moment)
         self._is_hinted = len(claimed) == room
         idle = self._settings.poll_interval.total_seconds()
         self._poll_at = moment + (BUSY_POLL_SECONDS if claimed else idle)
@@ -411,9 +408,13 @@ class Loop:
 
     def _connected(self) -> EngineConnection:
         if self._link.connection is None:
-            self._link.connected()
+            self._hearing.listen(self._link.connected())
             self._must_compare = True
         return self._link.connected()
+
+    def _lose(self, error: psycopg.Error) -> None:
+        self._hearing.lose()
+        self._link.lose(error)
 
     def _compare(self, connection: EngineConnection) -> None:
         """Compare the rows this worker owns with the jobs it holds.

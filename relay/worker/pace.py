@@ -1,12 +1,13 @@
-"""How long jobs run here, and so how many to claim beyond the free slots."""
+"""How long jobs and sweeps take here: how many to claim ahead, when to sweep again."""
 
 from __future__ import annotations
 
+import random
 from typing import Final
 
 from relay.worker.pool import Ended
 
-__all__ = ["BUFFER_SECONDS", "UNKNOWN_SECONDS", "Pace"]
+__all__ = ["BUFFER_SECONDS", "UNKNOWN_SECONDS", "Pace", "Sweeps"]
 
 # Jobs claimed beyond the free slots: what the slots run in this time, so that they
 # never wait for a round trip. Source: docs/explanation/claiming.md, "The buffer".
@@ -22,6 +23,10 @@ STUCK_SECONDS: Final = 1.0
 # Of the time between two looks, what counts at most: in a longer one nobody looked, as
 # during a slow claim, and it proves little.
 LONGEST_LOOK_SECONDS: Final = 0.05
+# Between two searches from the start of the queues.
+SWEEP_SECONDS: Final = 1.0
+# A sweep may take this part of the time; a costlier one comes less often.
+SWEEP_SHARE: Final = 0.05
 
 
 class Pace:
@@ -78,3 +83,19 @@ class Pace:
         """
         worth = int(slots * BUFFER_SECONDS / self.expected_seconds) - slots
         return max(0, min(LARGEST_BUFFER, self._short_ones, worth))
+
+
+class Sweeps:
+    """When a claim is to search from the start, be it only for what came late."""
+
+    def __init__(self) -> None:
+        self._due_at = 0.0
+
+    def are_due(self, now: float) -> bool:
+        """Tell whether the next claim is to be a sweep."""
+        return now >= self._due_at
+
+    def note(self, begun_at: float, ended_at: float) -> None:
+        """Take in how long one took."""
+        interval = max(SWEEP_SECONDS, (ended_at - begun_at) / SWEEP_SHARE)
+        self._due_at = ended_at + interval * random.uniform(0.9, 1.1)  # noqa: S311 - only spreads load

@@ -284,16 +284,6 @@ def test_a_wake_up_reaches_every_child_and_a_full_one_is_passed_over(
     assert other.recv(100) == b"default 0 1"
 
 
-def test_a_long_wake_up_is_cut_between_two_lines(office: Office) -> None:
-    line = b"default 0 123456789"
-
-    office.keeper._listener.nudge(b"\n".join([line] * 5_000))
-
-    received = office.children[0][1].recv(65_536)
-    assert set(received.split(b"\n")) == {line}
-    assert len(received) > 30_000
-
-
 def cancels(office: Office, index: int) -> list[tuple[UUID, int]]:
     with suppress(BlockingIOError):
         while True:

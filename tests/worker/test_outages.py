@@ -167,8 +167,8 @@ def test_failure_025_a_lost_listen_session_is_replaced_and_polled_once(
     afterwards = private.enqueue_one("quick")
     private.wait_for(afterwards, seconds=40)
 
-    assert worker.text().count("wake-ups lost") == 1
-    assert worker.text().count("listening for wake-ups again") == 1
+    assert worker.text().count("LISTEN lost") == 1
+    assert worker.text().count("listening again") == 1
     until(lambda: time.monotonic() - began_at > 3)
     # Nothing turns round and round: a process that does takes a whole processor.
     assert cpu_seconds(worker) - before < 1 + 0.3 * (time.monotonic() - began_at)
