@@ -53,6 +53,12 @@ def read_when_there(hearing: Hearing) -> None:
     hearing.read()
 
 
+def read_to_the_end(hearing: Hearing) -> None:
+    # First comes what the server says of it, and then the end.
+    for _ in range(5):
+        read_when_there(hearing)
+
+
 def test_a_wake_up_ends_the_wait_and_lowers_the_mark(
     hearing: Hearing, duty: EngineConnection
 ) -> None:
@@ -106,10 +112,8 @@ def test_a_session_that_the_server_ended_says_so(
 ) -> None:
     duty.execute("SELECT pg_terminate_backend(%s, 5000)", [hot.info.backend_pid])
 
-    # First what the server says of it, and then the end.
     with pytest.raises(psycopg.OperationalError):
-        for _ in range(5):
-            read_when_there(hearing)
+        read_to_the_end(hearing)
 
 
 def test_a_new_connection_is_listened_to_in_place_of_the_one_before(
