@@ -62,6 +62,35 @@ def test_inline_runs_many_in_order_and_what_they_enqueue(ran: list[object]) -> N
     assert ran == [1, 0, "x"]
 
 
+@pytest.mark.parametrize("options", [{}, {"priority": 3}, {"tags": ["a"]}], ids=str)
+def test_inline_runs_each_job_once_however_it_is_enqueued(
+    options: dict[str, Any], ran: list[object]
+) -> None:
+    bound = tasks.note.using(**options)
+
+    with mode("inline"):
+        one = bound.enqueue(1)
+        many = enqueue_many(bound.job(number) for number in (2, 3))
+        mixed = enqueue_many([tasks.note.job(4), bound.job(5)])
+
+    assert ran == [1, 2, 3, 4, 5]
+    assert [job.state for job in (one, *many, *mixed)] == ["completed"] * 5
+    assert [job.result() for job in many] == [2, 3]
+
+
+@pytest.mark.parametrize("kind", ["manual", "off"])
+def test_otherwise_plain_jobs_are_left_in_their_order(
+    kind: Any, ran: list[object]
+) -> None:
+    with mode(kind):
+        one = tasks.note.enqueue(1)
+        many = enqueue_many(tasks.note.job(number) for number in (2, 3))
+
+    stored = Job.objects.order_by("ready_seq").values_list("id", "state")
+    assert list(stored) == [(job.id, "queued") for job in (one, *many)]
+    assert ran == []
+
+
 def test_inline_checks_arguments_as_ever() -> None:
     with mode("inline"), pytest.raises(ArgumentError):
         tasks.note.enqueue()  # type: ignore[call-arg] # on purpose
@@ -102,7 +131,11 @@ def test_manual_leaves_the_job_and_sends_no_wake_up(
 
 
 def test_modes_nest_and_leave_nothing_behind(ran: list[object]) -> None:
-    before = enqueue.insert, enqueue.insert_many, wakeup.announce
+    def ways() -> list[object]:
+        names = ("insert", "insert_new", "insert_many", "insert_ready")
+        return [wakeup.announce, *(getattr(enqueue, name) for name in names)]
+
+    before = ways()
 
     with mode("inline"):
         with mode("manual"):
@@ -111,7 +144,7 @@ def test_modes_nest_and_leave_nothing_behind(ran: list[object]) -> None:
     tasks.note.enqueue("off")
 
     assert ran == ["inline"]
-    assert (enqueue.insert, enqueue.insert_many, wakeup.announce) == before
+    assert ways() == before
 
 
 @mode("inline")
