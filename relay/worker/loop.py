@@ -6,7 +6,6 @@ import logging
 import socket
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -32,13 +31,14 @@ from relay.worker.hearing import Hearing
 from relay.worker.isolation import IsolatingExecutor
 from relay.worker.link import LONGEST_BACKOFF_SECONDS, Link
 from relay.worker.memory import resident_bytes
+from relay.worker.options import LoopOptions
 from relay.worker.pace import UNKNOWN_SECONDS, Pace, Sweeps
 from relay.worker.pool import Ended, Pool
 from relay.worker.reports import Reports
 from relay.worker.shared import SlotTable
 from relay.worker.watch import Watch
 
-__all__ = ["CAPACITY", "Loop", "LoopOptions"]
+__all__ = ["CAPACITY", "Loop"]
 
 logger = logging.getLogger("relay.worker")
 
@@ -52,22 +52,6 @@ BUSY_POLL_SECONDS: Final = 0.02
 REGISTERED_POLL_SECONDS: Final = 0.25
 # Between two looks at threads that hold up what is behind them.
 POKE_SECONDS: Final = 0.005
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopOptions:
-    """What the operator asked of each child.
-
-    Attributes:
-        max_jobs: after this many jobs the child drains and a new one takes its place.
-        max_memory_bytes: the same once its resident memory is larger.
-    """
-
-    queues: dict[str, int]
-    is_strict: bool = False
-    concurrency: int
-    max_jobs: int | None = None
-    max_memory_bytes: int | None = None
 
 
 class Loop:

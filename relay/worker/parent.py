@@ -27,8 +27,9 @@ from relay.worker.child import ChildLoop
 from relay.worker.fence import fence_margin
 from relay.worker.fork import end_of, fork
 from relay.worker.keeper import GAVE_UP, Keeper, KeeperOptions
-from relay.worker.loop import CAPACITY, LoopOptions
+from relay.worker.loop import CAPACITY
 from relay.worker.messages import Channel, datagrams
+from relay.worker.options import LoopOptions
 from relay.worker.places import Place, Process
 from relay.worker.sessions import keep_connections
 from relay.worker.shared import SharedState

@@ -23,7 +23,8 @@ from relay.worker import hands as hands_module
 from relay.worker import loop as loop_module
 from relay.worker import pace
 from relay.worker.cancels import write_cancels
-from relay.worker.loop import Loop, LoopOptions
+from relay.worker.loop import Loop
+from relay.worker.options import LoopOptions
 from relay.worker.pool import Ended
 from relay.worker.shared import SharedState, SlotTable
 from tests.engine import rows

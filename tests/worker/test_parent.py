@@ -15,7 +15,7 @@ import pytest
 from relay.ids import uuid7
 from relay.worker import parent as parent_module
 from relay.worker import places
-from relay.worker.loop import LoopOptions
+from relay.worker.options import LoopOptions
 from relay.worker.parent import Parent
 from relay.worker.places import Place, Process
 

@@ -21,7 +21,7 @@ from relay.management.console import RelayCommand, check_vendor, explained, show
 from relay.models import Queue
 from relay.retry import Backoff
 from relay.tasks import known_queues
-from relay.worker.loop import LoopOptions
+from relay.worker.options import LoopOptions
 from relay.worker.parent import Parent
 
 logger = logging.getLogger("relay.worker")

@@ -10,7 +10,8 @@ from uuid import UUID
 import psycopg
 
 from relay.worker.apart import Nursery, is_isolation_needed
-from relay.worker.loop import Loop, LoopOptions
+from relay.worker.loop import Loop
+from relay.worker.options import LoopOptions
 from relay.worker.shared import SlotTable
 
 __all__ = ["EmbeddedLoop"]

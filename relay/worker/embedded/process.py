@@ -18,7 +18,7 @@ from relay.exceptions import RelayError, UnknownQueue
 from relay.tasks import known_queues
 from relay.worker.embedded.where import check_process, why_not
 from relay.worker.embedded.worker import EmbeddedWorker
-from relay.worker.loop import LoopOptions
+from relay.worker.options import LoopOptions
 
 __all__ = ["GRACE", "StartOptions", "astop", "start", "stop"]
 

@@ -20,8 +20,9 @@ from relay.worker.bell import Bell
 from relay.worker.embedded.handle import Helper, Order
 from relay.worker.embedded.loop import EmbeddedLoop
 from relay.worker.fence import fence_margin
-from relay.worker.loop import CAPACITY, LoopOptions
+from relay.worker.loop import CAPACITY
 from relay.worker.messages import Channel, datagrams
+from relay.worker.options import LoopOptions
 from relay.worker.shared import SharedState
 from relay.worker.stuck import in_hand
 
