@@ -211,20 +211,35 @@ def _fetch_one(
     if _may_prepare(connection) and not _is_looked_through(connection, session):
         connection.validate_thread_sharing()
         connection.validate_no_broken_transaction()
-        if session.prepare_threshold is None:
-            session.prepare_threshold = ON_DEMAND  # None refuses what is asked for
         with connection.wrap_database_errors:
-            try:
-                with psycopg.Cursor(session) as prepared:
-                    return prepared.execute(statement, values, prepare=True).fetchone()
-            except psycopg.errors.InvalidSqlStatementName:
-                # Thrown away past psycopg, as by EXECUTE 'DEALLOCATE ALL' in a DO.
-                if session.info.transaction_status is not TransactionStatus.IDLE:
-                    raise  # after the rollback psycopg prepares anew
-                session.execute("DEALLOCATE ALL")  # so that psycopg does so at once
+            row = _fetch_prepared(session, statement, values)
+        if row is not None:
+            return row
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         return cursor.fetchone()
+
+
+def _fetch_prepared(
+    session: psycopg.Connection[Any], statement: str, values: Sequence[Any]
+) -> Any:
+    """Run a statement, prepared, and return its row; None to have it repeated."""
+    threshold = session.prepare_threshold
+    if threshold is None:
+        # None refuses what is asked for. Set for this statement alone: psycopg would
+        # keep the texts of the last hundred others, values and all.
+        session.prepare_threshold = ON_DEMAND
+    try:
+        with psycopg.Cursor(session) as cursor:
+            return cursor.execute(statement, values, prepare=True).fetchone()
+    except psycopg.errors.InvalidSqlStatementName:
+        # Thrown away behind psycopg's back, as by DISCARD ALL.
+        if session.info.transaction_status is not TransactionStatus.IDLE:
+            raise  # after the rollback psycopg prepares anew
+        session.execute("DEALLOCATE ALL")  # by which psycopg learns of it
+        return None
+    finally:
+        session.prepare_threshold = threshold
 
 
 def _may_prepare(connection: BaseDatabaseWrapper) -> bool:

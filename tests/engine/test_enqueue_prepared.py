@@ -107,11 +107,14 @@ def test_failure_027_an_alias_that_says_so_prepares_nothing(changes: Any) -> Non
     assert jobs() == 1
 
 
-def test_a_threshold_in_the_settings_is_left_as_it_is() -> None:
-    with jobs_on(OPTIONS={"prepare_threshold": 3}) as name:
+@pytest.mark.parametrize("options", [{}, {"prepare_threshold": 3}], ids=str)
+def test_the_session_prepares_other_statements_as_it_did(options: Any) -> None:
+    with jobs_on(OPTIONS=options) as name:
+        before = connections[name].connection.prepare_threshold
         add.enqueue(1, 2)
 
-        assert connections[name].connection.prepare_threshold == 3
+        assert connections[name].connection.prepare_threshold == before
+        assert before == options.get("prepare_threshold")
 
 
 def test_no_other_statement_is_prepared_because_of_it() -> None:
@@ -348,7 +351,6 @@ def test_it_goes_on_after_the_rollback_of_what_prepared_it(is_nested: bool) -> N
     assert set(Job.objects.values_list("id", flat=True)) == {job.id for job in kept}
 
 
-# In a DO block psycopg does not see that the statements are gone.
 GONE = [
     "DISCARD ALL",
     "DEALLOCATE ALL",
@@ -369,17 +371,21 @@ def test_it_is_prepared_anew_after_somebody_threw_it_away(statement: str) -> Non
     assert prepared() == 1
 
 
-def test_thrown_away_unseen_within_a_transaction_it_fails_once() -> None:
+def test_thrown_away_within_a_transaction_it_fails_until_the_rollback() -> None:
+    def throw_away_and_enqueue() -> None:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute(GONE[-1])
+            add.enqueue(3, 4)
+
     add.enqueue(1, 2)
 
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute(GONE[-1])
-        with pytest.raises(ProgrammingError), transaction.atomic():
-            add.enqueue(3, 4)
-        add.enqueue(5, 6)
+    with pytest.raises(ProgrammingError):
+        throw_away_and_enqueue()
+    add.enqueue(5, 6)
 
     assert jobs() == 2
+    assert prepared() == 1
 
 
 def end_session(duty: psycopg.Connection[Any]) -> None:
