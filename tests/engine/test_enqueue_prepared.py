@@ -127,7 +127,9 @@ def test_no_other_statement_is_prepared_because_of_it() -> None:
 
 
 def test_the_sessions_of_a_pool_are_used_and_given_back() -> None:
-    with jobs_on(OPTIONS={"pool": {"min_size": 1, "max_size": 1}}) as name:
+    pool = {"min_size": 1, "max_size": 1}
+    # Said again: what runs jobs in this process may have set it for all aliases.
+    with jobs_on(CONN_MAX_AGE=0, OPTIONS={"pool": pool}) as name:
         for _ in range(3):
             add.enqueue(1, 2)
             connections[name].close()
