@@ -11,7 +11,7 @@ from inspect import Parameter, Signature
 from typing import Any, Final, Literal, get_args
 
 from relay.exceptions import ArgumentError, EncodeError
-from relay.packing import TAG, Packer, RefusedError
+from relay.packing import TAG, Packer, RefusedError, is_plain
 
 __all__ = ["Unique", "UniqueKey"]
 
@@ -213,13 +213,23 @@ _canonical_text: Final = json.JSONEncoder(
 ).encode
 
 
-def _hash(document: object) -> bytes:
-    try:
-        packed = Packer(strict=True).pack(document)
-    except RefusedError as refused:
-        raise EncodeError(refused.path("unique"), refused.reason) from None
-    text = _canonical_text(_canonical(packed))
+def _hash(document: list[Any]) -> bytes:
+    if not _is_canonical(document):
+        try:
+            packed = Packer(strict=True).pack(document)
+        except RefusedError as refused:
+            raise EncodeError(refused.path("unique"), refused.reason) from None
+        document = _canonical(packed)
+    text = _canonical_text(document)
     return hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).digest()
+
+
+def _is_canonical(document: list[Any]) -> bool:
+    """Tell whether packing surely leaves the document as it is."""
+    *names, last = document
+    if isinstance(last, dict):
+        return TAG not in last and all(map(is_plain, (*names, *last, *last.values())))
+    return all(map(is_plain, document))
 
 
 def _canonical(value: Any) -> Any:

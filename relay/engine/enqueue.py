@@ -385,19 +385,13 @@ def _copy(jobs: Sequence[NewJob], *, using: str) -> None:
     with connection.cursor() as cursor:
         now, ready_seq, fifo = _read_clock(cursor)
         jobs = [replace(job, priority=0) if job.queue in fifo else job for job in jobs]
-        due = [_due(job, now) for job in jobs]
+        due = [job.due_at(now) for job in jobs]
         with connection.wrap_database_errors, cursor.copy(_COPY) as copy:
             for job, at in zip(jobs, due, strict=True):
                 copy.write_row(_row(job, at, now))
     ready = [job for job, at in zip(jobs, due, strict=True) if at <= now]
     for queue, priority in {(job.queue, job.priority) for job in ready}:
         wakeup.announce(using, queue, priority, ready_seq)
-
-
-def _due(job: NewJob, now: datetime) -> datetime:
-    if job.run_at is not None:
-        return job.run_at
-    return now if job.run_in is None else now + max(job.run_in, _NO_DELAY)
 
 
 def _ready_row(job: NewJob) -> ReadyRow:
@@ -410,7 +404,7 @@ def _row(job: NewJob, due_at: datetime, now: datetime) -> tuple[Any, ...]:
         "scheduled" if due_at > now else "queued",
         due_at,
         job.timeout_ms,
-        job.deadline if job.deadline_in is None else now + job.deadline_in,
+        job.starts_by(now),
         job.meta,
         list(job.tags) or None,
         job.schedule_id,

@@ -12,6 +12,7 @@ from relay.unique import UniqueKey
 __all__ = ["KeyHolder", "NewJob"]
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_NO_DELAY: Final = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,16 @@ class NewJob:
     def timeout_ms(self) -> int | None:
         """The timeout as its column has it."""
         return None if self.timeout is None else self.timeout // _MILLISECOND
+
+    def due_at(self, now: datetime) -> datetime:
+        """Return when the job is due; now is the database's."""
+        if self.run_at is not None:
+            return self.run_at
+        return now if self.run_in is None else now + max(self.run_in, _NO_DELAY)
+
+    def starts_by(self, now: datetime) -> datetime | None:
+        """Return the deadline; now is the database's."""
+        return self.deadline if self.deadline_in is None else now + self.deadline_in
 
     @property
     def is_plain(self) -> bool:
