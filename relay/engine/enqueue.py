@@ -24,7 +24,7 @@ from psycopg.pq import TransactionStatus
 from relay.conf import get_settings
 from relay.engine import wakeup
 from relay.engine.connection import ON_DEMAND
-from relay.engine.new_job import KeyHolder, NewJob
+from relay.engine.new_job import COPIED_COLUMNS, KeyHolder, NewJob
 from relay.engine.unique_keys import insert_unique
 
 __all__ = [
@@ -103,12 +103,10 @@ SELECT clock_timestamp() AT TIME ZONE 'UTC', nextval('relay_ready_seq'),
 _COPY_READY: Final = (
     "COPY relay_job (id, task, queue, priority, max_retries, args) FROM STDIN"
 )
-_COPY: Final = """
-COPY relay_job (
-    id, task, queue, priority, max_retries, args, state, run_at, timeout_ms,
-    deadline_at, meta, tags, schedule_id, occurrence_at, replay_of
-) FROM STDIN
-"""
+_COPY: Final = (
+    "COPY relay_job (id, task, queue, priority, max_retries, args, "
+    f"{COPIED_COLUMNS}) FROM STDIN"
+)
 
 
 # Rows sent to COPY at once. The server takes in one block while the next is made.
@@ -388,7 +386,7 @@ def _copy(jobs: Sequence[NewJob], *, using: str) -> None:
         due = [job.due_at(now) for job in jobs]
         with connection.wrap_database_errors, cursor.copy(_COPY) as copy:
             for job, at in zip(jobs, due, strict=True):
-                copy.write_row(_row(job, at, now))
+                copy.write_row((*_ready_row(job), *job.copied(at, now)))
     ready = [job for job, at in zip(jobs, due, strict=True) if at <= now]
     for queue, priority in {(job.queue, job.priority) for job in ready}:
         wakeup.announce(using, queue, priority, ready_seq)
@@ -396,18 +394,3 @@ def _copy(jobs: Sequence[NewJob], *, using: str) -> None:
 
 def _ready_row(job: NewJob) -> ReadyRow:
     return (job.id, job.task, job.queue, job.priority, job.max_retries, job.args)
-
-
-def _row(job: NewJob, due_at: datetime, now: datetime) -> tuple[Any, ...]:
-    return (
-        *_ready_row(job),
-        "scheduled" if due_at > now else "queued",
-        due_at,
-        job.timeout_ms,
-        job.starts_by(now),
-        job.meta,
-        list(job.tags) or None,
-        job.schedule_id,
-        job.occurrence_at,
-        job.replay_of,
-    )

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from relay.unique import UniqueKey
 
-__all__ = ["KeyHolder", "NewJob"]
+__all__ = ["COPIED_COLUMNS", "KeyHolder", "NewJob"]
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _NO_DELAY: Final = timedelta(0)
+# In the order of NewJob.copied().
+COPIED_COLUMNS: Final = (
+    "state, run_at, timeout_ms, deadline_at, meta, tags, schedule_id, occurrence_at, "
+    "replay_of"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +63,19 @@ class NewJob:
             return self.run_at
         return now if self.run_in is None else now + max(self.run_in, _NO_DELAY)
 
-    def starts_by(self, now: datetime) -> datetime | None:
-        """Return the deadline; now is the database's."""
-        return self.deadline if self.deadline_in is None else now + self.deadline_in
+    def copied(self, due_at: datetime, now: datetime) -> tuple[Any, ...]:
+        """Return what COPIED_COLUMNS name, for COPY; now is the database's."""
+        return (
+            "scheduled" if due_at > now else "queued",
+            due_at,
+            self.timeout_ms,
+            self.deadline if self.deadline_in is None else now + self.deadline_in,
+            self.meta,
+            list(self.tags) or None,
+            self.schedule_id,
+            self.occurrence_at,
+            self.replay_of,
+        )
 
     @property
     def is_plain(self) -> bool:

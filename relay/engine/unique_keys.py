@@ -12,7 +12,7 @@ from django.db import IntegrityError, connections, transaction
 
 from relay.engine import wakeup
 from relay.engine.connection import fetch_all
-from relay.engine.new_job import KeyHolder, NewJob
+from relay.engine.new_job import COPIED_COLUMNS, KeyHolder, NewJob
 from relay.exceptions import DuplicateJob
 from relay.unique import UniqueKey
 
@@ -140,13 +140,10 @@ SELECT clock_timestamp() AT TIME ZONE 'UTC',
        ARRAY(SELECT name FROM relay_queue WHERE policy = 'fifo'),
        EXISTS (SELECT FROM relay_job WHERE unique_key = ANY(%(keys)s::bytea[]))
 """
-_COPY: Final = """
-COPY relay_job (
-    id, task, queue, priority, state, run_at, ready_seq, max_retries, timeout_ms,
-    deadline_at, meta, tags, schedule_id, occurrence_at, replay_of, unique_key,
-    unique_scope, unique_until, args
-) FROM STDIN
-"""
+_COPY: Final = (
+    "COPY relay_job (id, task, queue, priority, max_retries, args, ready_seq, "
+    f"unique_key, unique_scope, unique_until, {COPIED_COLUMNS}) FROM STDIN"
+)
 
 
 # A job, its place among those asked for, and its key.
@@ -233,21 +230,13 @@ def _copy_row(
         job.task,
         job.queue,
         priority,
-        "scheduled" if due_at > now else "queued",
-        due_at,
-        ready_seq,
         job.max_retries,
-        job.timeout_ms,
-        job.starts_by(now),
-        job.meta,
-        list(job.tags) or None,
-        job.schedule_id,
-        job.occurrence_at,
-        job.replay_of,
+        job.args,
+        ready_seq,
         unique.key,
         f"{mode}:{unique.key.hex()}",
         _FOREVER if mode == "forever" else window and now + window,
-        job.args,
+        *job.copied(due_at, now),
     )
 
 
