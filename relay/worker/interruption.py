@@ -8,7 +8,6 @@ Source: docs/explanation/cancelling.md.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import threading
 import time
 import types
@@ -18,17 +17,11 @@ from uuid import UUID
 
 from relay.context import Requests
 from relay.exceptions import Cancelled, Interrupted, JobTimeout, SoftTimeout
-from relay.worker.guarded import is_guarded
+from relay.worker.guarded import raise_unless_guarded, take_back
 
 __all__ = ["Interruptible"]
 
 T = TypeVar("T")
-
-_set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
-_set_async_exc.argtypes = [ctypes.c_ulong, ctypes.py_object]
-_set_async_exc.restype = ctypes.c_int
-# In place of an exception: takes one back that has not arrived yet.
-_NONE: Final[Any] = ctypes.py_object()
 
 # Taken by whoever raises, and by an attempt that ends while somebody does: never on an
 # ordinary job's way.
@@ -119,7 +112,7 @@ class Interruptible(Requests):
         self._thread = None
         if self._is_asked:
             with _raising:
-                _set_async_exc(threading.get_ident(), _NONE)
+                take_back()
 
     async def wait(self, handler: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Await a coroutine handler as part of the running task.
@@ -204,17 +197,13 @@ class Interruptible(Requests):
     def _raise(self, error: type[BaseException], how: int) -> bool:
         self._is_asked = True
         for seconds in _LOOKS:
-            # Also a fresh turn at the interpreter: nobody else has one between the
-            # look and what follows.
             time.sleep(seconds)
             with _raising:
                 thread = self._thread  # once: it is None as soon as the handler ends
                 if thread is None or self._raised >= how:
                     return True
-                if not is_guarded(thread):
+                if raise_unless_guarded(thread, error):
                     self._raised = how
-                    # One that has not arrived is replaced.
-                    _set_async_exc(thread, error)
                     return True
         return False
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from relay.engine.claim import ClaimedJob
 from relay.tasks import Task
 from relay.worker import statements
-from relay.worker.guarded import let_through_logging
+from relay.worker.guarded import let_through_logging, make_conditions_whole
 from relay.worker.interruption import Interruptible
 
 __all__ = ["UNWATCHED", "Watch"]
@@ -114,6 +114,7 @@ class Watch:
     def _start(self) -> None:
         with self._starting:
             if self._thread is None:
+                make_conditions_whole()
                 self._thread = threading.Thread(
                     target=self._run, name="relay-watch", daemon=True
                 )

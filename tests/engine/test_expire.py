@@ -186,6 +186,7 @@ def test_it_reads_the_deadline_index_alone(duty: EngineConnection) -> None:
         set_deadline(duty, job_id, -1)
     values = {"limit": 1_000, "error_class": "E", "error_message": "m"}
     values |= rules.values()
+    duty.execute("ANALYZE relay_job")
 
     plan = "\n".join(
         row[0] for row in duty.execute(f"EXPLAIN {EXPIRE}".encode(), values)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import io
 import logging
-import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
 
 from relay.exceptions import Cancelled, SoftTimeout
 from relay.ids import uuid7
-from relay.worker.guarded import is_guarded, let_through_logging
+from relay.worker.guarded import (
+    _GUARDED,
+    let_through_logging,
+    make_conditions_whole,
+)
 from relay.worker.interruption import Interruptible
 from tests.waiting import until
 
@@ -38,6 +44,15 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
+@pytest.fixture
+def often_switched() -> Iterator[None]:
+    """Let threads take the interpreter from each other as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
 def logger_on(note: Callable[[], object]) -> tuple[logging.Logger, logging.Handler]:
     logger, handler = (
         logging.Logger("of this test"),
@@ -48,8 +63,19 @@ def logger_on(note: Callable[[], object]) -> tuple[logging.Logger, logging.Handl
 
 
 def assert_free(lock: Any) -> None:
-    assert lock.acquire(timeout=60)
-    lock.release()
+    is_free = lock.acquire(timeout=60)
+    lock.release()  # also where not, for those who wait
+    assert is_free
+
+
+def is_guarded(thread: int) -> bool:
+    code = sys._current_frames()[thread].f_code
+    return not _GUARDED.isdisjoint((code, code.co_filename))
+
+
+def take(condition: threading.Condition) -> None:
+    with condition:
+        threading.get_ident()
 
 
 def call(
@@ -60,7 +86,7 @@ def call(
 
     def handler() -> None:
         begun.set_result(threading.get_ident())
-        while True:
+        while not threads._shutdown:
             function()
 
     answer: Future[Any] = threads.submit(interruptible.call, handler, [], {})
@@ -83,19 +109,35 @@ def test_a_handler_that_waits_for_the_lock_of_the_log_leaves_it_free(
     assert_free(handler.lock)
 
 
-def test_a_handler_that_waits_for_a_queues_lock_leaves_it_free(
-    threads: ThreadPoolExecutor,
+@pytest.mark.parametrize("kind", [threading.Lock, threading.RLock])
+def test_handlers_that_share_a_condition_all_end_and_leave_its_lock_free(
+    threads: ThreadPoolExecutor, often_switched: None, kind: Callable[[], Any]
 ) -> None:
-    shared: queue.Queue[int] = queue.Queue()
-    with shared.mutex:
-        interruptible, answer, thread = call(threads, lambda: shared.put(1))
-        until(lambda: is_guarded(thread), what="it waits for the lock")
-        assert not interruptible.interrupt()
-    until(interruptible.interrupt)
+    make_conditions_whole()
+    for _ in range(50):
+        condition = threading.Condition(kind())
+        calls = [call(threads, partial(take, condition)) for _ in range(3)]
+        try:
+            for interruptible, _, _ in calls:
+                until(interruptible.interrupt)
+        finally:
+            assert_free(condition)
+        for _, answer, _ in calls:
+            with pytest.raises(Cancelled):
+                answer.result(timeout=60)
 
-    with pytest.raises(Cancelled):
-        answer.result(timeout=60)
-    assert_free(shared.mutex)
+
+def test_a_condition_stays_what_it_was_for_all_that_enter_it() -> None:
+    make_conditions_whole()
+    condition = threading.Condition(threading.Lock())
+    with ExitStack() as stack:
+        assert stack.enter_context(condition)
+        condition.notify()
+        assert not condition.acquire(blocking=False)
+        assert not condition.wait(0.001)
+    with pytest.raises(ZeroDivisionError), condition:
+        raise ZeroDivisionError
+    assert_free(condition)
 
 
 def test_handlers_that_only_log_are_all_reached_and_none_keeps_the_lock(
