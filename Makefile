@@ -17,13 +17,15 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 unexport PYTHONHOME PYTHONPATH
 
+CAMPAIGNS := $(addprefix chaos-,kill volume database time bloat deploy)
+
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint format types imports chaos-smoke bench clean
+.PHONY: help install demo test check lint format types imports chaos-smoke $(CAMPAIGNS) bench clean
 
 help: ## list the targets
 	@echo 'make TARGET [ARGS="..."] [PYTHON=python3.12] [VENV=.venv]'
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1@\2/p' $(firstword $(MAKEFILE_LIST)) | \
-	    while IFS=@ read -r name text; do printf '%-15s %s\n' "  $$name" "$$text"; done
+	    while IFS=@ read -r name text; do printf '%-18s %s\n' "  $$name" "$$text"; done
 
 install: $(DEVELOP) ## install all that the other targets need
 
@@ -50,6 +52,15 @@ imports: $(DEVELOP) ## check that layers import downwards only
 
 chaos-smoke: $(DEVELOP) ## kill workers under load, and prove that two broken engines are caught
 	$(BIN)/python -m tests.chaos smoke --mutants M1,M2 $(ARGS)
+
+chaos-kill: ## 1,000 kills, 200 stops and 100 cut sessions under 200,000 jobs (10 minutes)
+chaos-volume: ## 1,000,000 jobs through 50 kills and a crash of PostgreSQL
+chaos-database: ## restarts, read-only spells, a full disk and cut connections
+chaos-time: ## schedules through clock changes and clocks that are wrong
+chaos-bloat: ## 1,000,000 jobs beside a transaction that is held open
+chaos-deploy: ## workers of the previous commit on the new tables, and back
+$(CAMPAIGNS): $(DEVELOP)
+	$(BIN)/python -m tests.chaos $(@:chaos-%=%) $(ARGS)
 
 bench: $(DEVELOP) ## measure speed beside PostgreSQL's limit (ARGS=--quick: in a minute)
 	$(BIN)/python -m bench $(ARGS)

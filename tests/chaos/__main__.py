@@ -1,9 +1,14 @@
-"""python -m tests.chaos smoke | kill100 | transactional | fence | check FOLDER."""
+"""python -m tests.chaos smoke | kill100 | transactional | fence | check FOLDER.
+
+Besides, a command for each module of tests.chaos.campaigns.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import random
+import shlex
 import shutil
 import signal
 import sys
@@ -12,6 +17,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from tests.chaos import mutants
 from tests.chaos.campaign import REPOSITORY, Outcome, run
@@ -19,6 +25,10 @@ from tests.chaos.checker import Findings, check, explain, percentile
 from tests.chaos.cluster import Cluster, private_cluster
 from tests.chaos.histories import Histories, read
 from tests.chaos.profiles import FENCE, FIXED_SEED, PROFILES, SMOKE, Profile
+from tests.chaos.report import OUT, open_report
+
+# Each is a module of tests.chaos.campaigns.
+CAMPAIGNS: Final[tuple[str, ...]] = ()
 
 _STALE_RULES = frozenset({"J4", "J5", "J6"})
 
@@ -138,6 +148,24 @@ def _check(options: argparse.Namespace) -> int:
     return 1 if findings.violations else 0
 
 
+def _campaign(options: argparse.Namespace) -> int:
+    module = importlib.import_module(f"tests.chaos.campaigns.{options.command}")
+    report = open_report(
+        options.command,
+        command=f"python -m tests.chaos {shlex.join(sys.argv[1:])}",
+        options={
+            name: str(value)
+            for name, value in vars(options).items()
+            if name not in ("seed", "out")
+        },
+        seed=options.seed,
+        folder=options.out.resolve(),
+    )
+    is_good = module.run(options, report)
+    report.end(is_good)
+    return 0 if is_good else 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -152,11 +180,26 @@ def main() -> int:
             command.set_defaults(mutants="M1,M2")
         command.add_argument("--only-mutant", help="no other run than this mutant's")
         command.add_argument("--keep", action="store_true", help="keep the histories")
+    for name in CAMPAIGNS:
+        module = importlib.import_module(f"tests.chaos.campaigns.{name}")
+        command = commands.add_parser(name, help=module.ABOUT, description=module.ABOUT)
+        command.add_argument("--seed", type=int, help="repeat the run of this seed")
+        command.add_argument(
+            "--out",
+            type=Path,
+            default=OUT / name,
+            help="folder of report and histories",
+        )
+        module.add_arguments(command)
     command = commands.add_parser("check", help="judge a run's folder again")
     command.add_argument("folder", type=Path)
     options = parser.parse_args()
+    # As Ctrl-C does: end what was started, then go.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if options.command == "check":
         return _check(options)
+    if options.command in CAMPAIGNS:
+        return _campaign(options)
     share = options.seconds / options.profile.seconds
     profile = replace(
         options.profile,
@@ -167,8 +210,6 @@ def main() -> int:
         },
         until_caught=False,
     )
-    # As Ctrl-C does: end what was started, then go.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     return _run(options, profile)
 
 

@@ -33,6 +33,9 @@ class Violation:
     text: str
     job: str | None = None
 
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.text}" + (f" (job {self.job})" if self.job else "")
+
 
 class FenceWatch:
     """J4, J5 and J6 over transitions in their order; may be fed as they come."""
@@ -572,9 +575,7 @@ def _of_job(effects: list[Effect], job: str) -> Iterator[Effect]:
 def explain(histories: Histories, findings: Findings) -> Iterator[str]:
     """Yield the first violations with the histories of their jobs."""
     for violation in findings.violations[:SHOWN]:
-        yield f"{violation.rule}: {violation.text}" + (
-            f" (job {violation.job})" if violation.job else ""
-        )
+        yield str(violation)
         if violation.job is not None:
             for line in history_of(histories, violation.job):
                 yield f"    {line}"
