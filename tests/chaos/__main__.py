@@ -21,9 +21,9 @@ from typing import Final
 
 from tests.chaos import mutants
 from tests.chaos.campaign import REPOSITORY, Outcome, run
-from tests.chaos.checker import Findings, check, explain, percentile
+from tests.chaos.checker import Findings, check_parts, explain, percentile
 from tests.chaos.cluster import Cluster, private_cluster
-from tests.chaos.histories import Histories, read
+from tests.chaos.histories import read_parts
 from tests.chaos.profiles import FENCE, FIXED_SEED, PROFILES, SMOKE, Profile
 from tests.chaos.report import OUT, open_report
 
@@ -51,7 +51,7 @@ def _report(outcome: Outcome) -> None:
     findings = outcome.findings
     faults = sum(outcome.faults.values())
     _say(
-        f"{outcome.profile.name}: {len(outcome.histories.jobs)} jobs, {faults} faults "
+        f"{outcome.profile.name}: {findings.jobs} jobs, {faults} faults "
         f"({_words(outcome.faults)}; {outcome.missed} found no victim) in "
         f"{outcome.seconds:.0f} s"
     )
@@ -69,13 +69,13 @@ def _report(outcome: Outcome) -> None:
     _say(f"  from claim to start: {_times(findings.in_hand)}")
     for kind, seconds in sorted(findings.ready_again.items()):
         _say(f"  ready again after {kind}: {_times(seconds)}")
-    _verdict(outcome.histories, findings)
+    _verdict(outcome.folder, findings)
 
 
-def _verdict(histories: Histories, findings: Findings) -> None:
+def _verdict(folder: Path, findings: Findings) -> None:
     if findings.violations:
         _say(f"  VIOLATIONS: {_words(findings.rules())}")
-        for line in explain(histories, findings):
+        for line in explain(read_parts(folder), findings):
             _say(f"    {line}")
     else:
         _say("  violations: none")
@@ -142,9 +142,8 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    histories = read(options.folder)
-    findings = check(histories)
-    _verdict(histories, findings)
+    findings = check_parts(read_parts(options.folder))
+    _verdict(options.folder, findings)
     return 1 if findings.violations else 0
 
 

@@ -11,15 +11,14 @@ from typing import Any, Final
 import psycopg
 from psycopg.rows import class_row
 
-from tests.chaos.checker import FenceWatch, Findings, Violation, check
+from tests.chaos.checker import FenceWatch, Findings, Violation, check_parts
 from tests.chaos.cluster import Cluster
 from tests.chaos.histories import (
     RECORD_TRANSITIONS,
     TRANSITIONS_AFTER,
-    Histories,
     Transition,
     dump,
-    read,
+    read_parts,
     write_lines,
 )
 from tests.chaos.logs import complaints_of
@@ -50,7 +49,7 @@ class Outcome:
     """What a run came to."""
 
     profile: Profile
-    histories: Histories
+    folder: Path
     findings: Findings
     faults: dict[str, int]
     missed: int
@@ -80,7 +79,7 @@ class _Run:
                 "DJANGO_SETTINGS_MODULE": "tests.chaos.settings",
                 "PYTHONPATH": f"{code}:{REPOSITORY}",
                 "RELAY_CHAOS_CODE": str(code),
-                "RELAY_CHAOS_EFFECTS": str(folder / "effects.txt"),
+                "RELAY_CHAOS_EFFECTS": str(folder / "effects-?.txt"),
             },
         )
         self._watch = FenceWatch()
@@ -103,11 +102,10 @@ class _Run:
         complaints = complaints_of(self._folder, self._cluster.log, log_bytes)
         write_lines(self._folder / "complaints.jsonl", complaints)
         self._write(nemesis, scheduled)
-        histories = read(self._folder)
         return Outcome(
             profile=self._profile,
-            histories=histories,
-            findings=check(histories),
+            folder=self._folder,
+            findings=check_parts(read_parts(self._folder)),
             faults=dict(nemesis.counts()),
             missed=missed,
             seconds=time.monotonic() - began,

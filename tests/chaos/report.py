@@ -17,7 +17,7 @@ import django
 import psycopg
 
 from relay.standalone.postgres import EmbeddedPostgres
-from tests.chaos.checker import SHOWN
+from tests.chaos.findings import SHOWN
 
 __all__ = ["OUT", "Report", "open_report"]
 

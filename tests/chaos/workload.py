@@ -27,8 +27,8 @@ def token() -> str:
 
 
 @cache
-def _effects() -> int:
-    path = os.environ["RELAY_CHAOS_EFFECTS"]
+def _effects(digit: str) -> int:
+    path = os.environ["RELAY_CHAOS_EFFECTS"].replace("?", digit)
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
@@ -40,7 +40,7 @@ def _write(phase: str) -> None:
         f"{phase} {job.id} {job.attempt} {job.worker_id} {os.getpid()} "
         f"{time.monotonic():.6f} {time.time():.6f}\n"
     )
-    os.write(_effects(), line.encode("ascii"))
+    os.write(_effects(job.id.hex[-1]), line.encode("ascii"))
 
 
 @contextmanager

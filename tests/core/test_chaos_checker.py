@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.chaos.checker import FenceWatch, check, explain, percentile
+from tests.chaos.checker import FenceWatch, check, check_parts, explain, percentile
 from tests.chaos.histories import (
     Effect,
     Entry,
@@ -555,7 +556,7 @@ def test_a_violation_is_explained_by_the_jobs_history(story: Story) -> None:
     stopped_and_repeated(story)
     story.end(3.4, A, 1, on_row=2)
 
-    text = "\n".join(explain(story.histories, check(story.histories)))
+    text = "\n".join(explain([story.histories], check(story.histories)))
 
     assert "J5: running to completed by the stale token" in text
     assert "fault  stop of worker" in text
@@ -578,3 +579,80 @@ def test_a_percentile_is_one_of_the_values(share: float, value: float) -> None:
 
 def test_the_percentile_of_nothing_is_zero() -> None:
     assert percentile([], 0.5) == 0.0
+
+
+def test_a_run_is_judged_the_same_in_parts(story: Story) -> None:
+    stopped_and_repeated(story).end(4.1, B, 2)
+    whole = check(story.histories)
+    rest = replace(story.histories, jobs=[], transitions=[], effects=[])
+
+    findings = check_parts([rest, story.histories, rest])
+
+    assert findings == whole
+    assert findings.jobs == 1
+
+
+def test_a_key_with_rows_in_two_parts_is_j2(story: Story) -> None:
+    simple(story)
+    twin = Job(id="twin", task="chaos:nap", state="completed", key="k")
+    other = replace(story.histories, jobs=[twin], transitions=[], effects=[])
+
+    findings = check_parts([story.histories, other])
+
+    assert "J2" in findings.rules()
+
+
+def test_repeats_are_held_against_what_struck_owners_held(story: Story) -> None:
+    stopped_and_repeated(story).end(4.1, B, 2)
+    story.fault("child", 9, 9)
+
+    findings = check(story.histories)
+
+    assert (findings.duplicates, findings.in_flight) == (1, 1)
+
+
+def test_a_repeat_after_a_failure_of_its_own_is_no_duplicate(story: Story) -> None:
+    story.claim(1, A, 1)
+    story.ran(1.1, 1.2, A, 1)
+    story.end(1.3, A, 1, new="retrying")
+    story.row(2, "retrying", "queued", old_attempt=1, attempt=1)
+    story.claim(2.1, A, 2)
+    story.ran(2.2, 2.3, A, 2)
+    story.end(2.4, A, 2)
+
+    findings = check(story.histories)
+
+    assert (findings.extra, findings.duplicates, findings.budget) == (1, 0, 1)
+
+
+def taken_late(story: Story, *, others: list[tuple[float, float]]) -> Story:
+    """A is killed at 1.5; its job is taken at 5, after more than lease and 2 s."""
+    story.claim(1, A, 1)
+    story.fault("parent", 1.5, 1.5)
+    story.take(5, A, 1)
+    story.claim(5.1, B, 2)
+    story.ran(5.2, 5.3, B, 2)
+    story.end(5.4, B, 2)
+    for number, name in enumerate(("worker", "worker2")):
+        story.histories.processes.append(
+            ProcessEvent(event="seen", name=name, pid=10 + number, mono=9)
+        )
+    for began, ended in others:
+        story.fault("stop", began, ended, pid=2)
+        story.histories.faults[-1] = replace(
+            story.histories.faults[-1], victim="worker2"
+        )
+    return story
+
+
+def test_a_job_that_comes_back_too_late_is_overdue(story: Story) -> None:
+    findings = check(taken_late(story, others=[]).histories)
+
+    assert [violation.rule for violation in findings.overdue] == ["READY"]
+    assert findings.violations == []
+
+
+def test_a_job_is_not_overdue_while_no_keeper_had_been_sound(story: Story) -> None:
+    findings = check(taken_late(story, others=[(0.5, 1.4)]).histories)
+
+    assert findings.overdue == []
