@@ -6,6 +6,7 @@ import argparse
 import os
 import random
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -130,10 +131,15 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--ledger", type=Path, required=True)
+    parser.add_argument("--also", help="one task more, for a tenth of the jobs")
     options = parser.parse_args()
     django.setup()
+    profile = PROFILES[options.profile]
+    if options.also:
+        share = sum(profile.tasks.values()) / 9
+        profile = replace(profile, tasks={**profile.tasks, options.also: share})
     ledger = Ledger(options.ledger)
-    producer = Producer(PROFILES[options.profile], options.number, options.seed, ledger)
+    producer = Producer(profile, options.number, options.seed, ledger)
     producer.run(options.jobs, options.seconds)
     ledger.close()
 

@@ -38,6 +38,7 @@ ENDINGS: Final = {
     "chaos:doomed": "failed",
     "chaos:tick": "completed",
     "chaos:transact": "completed",
+    "chaos:newer": "completed",
 }
 
 

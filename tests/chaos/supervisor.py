@@ -33,6 +33,7 @@ class Owned:
 
     Attributes:
         children: how many child processes it should have; 0 for a scheduler.
+        environment: what it has besides the run's own.
         is_busy: a fault is going on here; no other may strike meanwhile.
         signalled_at: when the harness killed it or asked it to stop.
     """
@@ -41,6 +42,7 @@ class Owned:
     arguments: Sequence[str]
     children: int = 0
     restarts: bool = True
+    environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     tree: list[proc.Process] = field(default_factory=list)
     is_busy: bool = False
@@ -77,16 +79,27 @@ class Supervisor:
         *,
         children: int = 0,
         restarts: bool = True,
+        environment: Mapping[str, str] | None = None,
     ) -> Owned:
         """Start `python -m …` in a session of its own and keep it running."""
         owned = Owned(
-            name=name, arguments=arguments, children=children, restarts=restarts
+            name=name,
+            arguments=arguments,
+            children=children,
+            restarts=restarts,
+            environment=environment or {},
         )
         self.owned.append(owned)
         self._spawn(owned)
         return owned
 
-    def run(self, name: str, arguments: Sequence[str]) -> None:
+    def run(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """Run `python -m …` to its end.
 
         Raises:
@@ -95,7 +108,7 @@ class Supervisor:
         done = subprocess.run(
             [sys.executable, "-m", *arguments],
             cwd=self._folder,
-            env=self._environment,
+            env={**self._environment, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -111,7 +124,7 @@ class Supervisor:
             owned.process = subprocess.Popen(
                 [sys.executable, "-m", *owned.arguments],
                 cwd=self._folder,
-                env=self._environment,
+                env={**self._environment, **owned.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -110,6 +110,15 @@ def transact(seconds: float, *, key: str) -> str:
         return token()
 
 
+if os.environ.get("RELAY_CHAOS_NEWER"):
+
+    @task(name="chaos:newer", queue="chaos")
+    def newer(*, key: str) -> str:
+        """Known to the newer code alone."""
+        with _recorded():
+            return token()
+
+
 @cron("* * * * * *", seconds=True, catch_up="all", name="chaos:every-second")
 @task(name="chaos:tick", queue="chaos")
 def tick() -> str:
