@@ -150,6 +150,11 @@ class Settings:
     encryption_keys: Mapping[str, EncryptionKey] = field(
         default_factory=dict, repr=False, hash=False
     )
+    # A dotted path of a callable that takes a request and returns the permissions its
+    # sender has, such as {"view_job", "cancel_job"}; None leaves it to Django's.
+    access: str | None = None
+    # No surface changes anything: jobs run, nobody steers them.
+    read_only: bool = False
     # A regular expression: what is stored under a name in which it is found is shown
     # nowhere.
     redacted_names: str = "token|secret|pass|key|auth|cookie|card"
@@ -172,7 +177,7 @@ class Settings:
             _check_number(key, getattr(self, key), least, most)
         object.__setattr__(self, "encryption_keys", _read_keys(self.encryption_keys))
         _check_pattern("redacted_names", self.redacted_names)
-        for key in ("notify", "schedule_in_workers", "transaction_pooler"):
+        for key in ("notify", "schedule_in_workers", "transaction_pooler", "read_only"):
             if not isinstance(getattr(self, key), bool):
                 raise _refused(key, getattr(self, key), "give True or False")
         if not isinstance(self.capture_logs, bool) and self.capture_logs != "failed":
@@ -183,6 +188,8 @@ class Settings:
             raise _refused("backoff", self.backoff, "give a relay.Backoff")
         if self.database not in connections:
             raise _refused("database", self.database, "give an alias in DATABASES")
+        if self.access is not None and not isinstance(self.access, str):
+            raise _refused("access", self.access, "give a dotted path, or None")
         _check_paths("middleware", self.middleware)
         object.__setattr__(self, "middleware", tuple(self.middleware))
         if isinstance(self.queues, str):

@@ -11,6 +11,7 @@ __all__ = [
     "ArgumentError",
     "Cancel",
     "Cancelled",
+    "Conflict",
     "DecodeError",
     "DuplicateJob",
     "EncodeError",
@@ -20,6 +21,8 @@ __all__ = [
     "LeaseLost",
     "MemoryLimit",
     "MissingKey",
+    "NotAllowed",
+    "NotFound",
     "RelayError",
     "ResultExpired",
     "ResultTimeout",
@@ -49,6 +52,34 @@ class SettingsError(RelayError, ImproperlyConfigured):
 
 class StandaloneError(RelayError):
     """The embedded PostgreSQL cannot be found, started or used; with the remedy."""
+
+
+class NotAllowed(RelayError, PermissionError):
+    """The actor lacks the permission that the act needs; nothing was changed.
+
+    Attributes:
+        actor: who asked.
+        operation: what for.
+        permission: what is missing, such as cancel_job.
+    """
+
+    def __init__(
+        self, actor: str, operation: str, permission: str, remedy: str
+    ) -> None:
+        super().__init__(
+            f"{actor} may not {operation}: the permission {permission!r} {remedy}"
+        )
+        self.actor = actor
+        self.operation = operation
+        self.permission = permission
+
+
+class NotFound(RelayError, LookupError):
+    """What the act is about does not exist; nothing was changed."""
+
+
+class Conflict(RelayError):
+    """What the act is about does not allow it as it stands; nothing was changed."""
 
 
 class ArgumentError(RelayError, TypeError):
@@ -88,15 +119,15 @@ class TaskNameConflict(RelayError):
     """Two different functions were registered under one task name."""
 
 
-class UnknownTask(RelayError, LookupError):
+class UnknownTask(NotFound):
     """No task of this name is registered in this process."""
 
 
-class UnknownQueue(RelayError, LookupError):
+class UnknownQueue(NotFound):
     """No settings, task or row names this queue."""
 
 
-class DuplicateJob(RelayError):
+class DuplicateJob(Conflict):
     """Another job holds the unique key, and the enqueue asked to be told so.
 
     Attributes:
@@ -113,7 +144,7 @@ class DuplicateJob(RelayError):
         self.task = task
 
 
-class JobNotFound(RelayError, LookupError):
+class JobNotFound(NotFound):
     """The job's row is not there: rolled back, pruned, or never made."""
 
     def __init__(self, job_id: UUID) -> None:
@@ -124,7 +155,7 @@ class JobNotFound(RelayError, LookupError):
         self.job_id = job_id
 
 
-class StateConflict(RelayError):
+class StateConflict(Conflict):
     """The job's state does not allow the act; nothing was changed.
 
     Attributes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 from uuid import UUID
 
@@ -82,12 +82,22 @@ UPDATE relay_job SET args = %(args)s::jsonb WHERE id = %(id)s RETURNING id
 """
 
 
-def replay(job_id: UUID, *, actor: str | None, using: str) -> UUID:
+def replay(
+    job_id: UUID,
+    *,
+    actor: str | None,
+    using: str,
+    arguments: Callable[[UUID], str] | None = None,
+) -> UUID:
     """Enqueue a new job like this ended one and return its id.
 
     The new job has the task, arguments and options of the old one, full budgets, and
     replay_of. While it has not ended a second replay of the same job is refused, so
     of several people who ask at once one gets a run.
+
+    Args:
+        arguments: given the new job's id, returns the JSON text of what it is called
+            with instead, encrypted for that id where it is to be.
 
     Raises:
         StateConflict: the job has not ended, does not exist, or its last replay had
@@ -100,7 +110,9 @@ def replay(job_id: UUID, *, actor: str | None, using: str) -> UUID:
     COMMITTED, as a stricter level hides the replays of others. The wake-up goes out
     after commit.
     """
-    replays, conflicts = _replay([job_id], actor=actor, using=using)
+    replays, conflicts = _replay(
+        [job_id], actor=actor, using=using, arguments=arguments
+    )
     if conflicts:
         raise conflicts[0]
     return replays[job_id]
@@ -122,7 +134,11 @@ def _reseal(text: str, original: UUID, replay_id: UUID, *, using: str) -> None:
 
 
 def _replay(
-    job_ids: Iterable[UUID], *, actor: str | None, using: str
+    job_ids: Iterable[UUID],
+    *,
+    actor: str | None,
+    using: str,
+    arguments: Callable[[UUID], str] | None = None,
 ) -> tuple[dict[UUID, UUID], list[StateConflict]]:
     ids = sorted(set(job_ids))
     replays: dict[UUID, UUID] = {}
@@ -142,7 +158,10 @@ def _replay(
                 using=using,
             ):
                 replays[original] = replay_id
-                if sealed is not None:
+                if arguments is not None:
+                    text = arguments(replay_id)
+                    fetch_all(RESEAL, {"id": replay_id, "args": text}, using=using)
+                elif sealed is not None:
                     _reseal(sealed, original, replay_id, using=using)
                 ready.append((queue, priority, ready_seq))
         for wake_up in wakeup.lowest(ready):

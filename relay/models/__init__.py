@@ -1,5 +1,6 @@
 """Rows only: every statement that changes a job is in relay.engine."""
 
+from relay.models.access import Audit
 from relay.models.job import (
     FINAL_STATES,
     LIVE_STATES,
@@ -25,6 +26,7 @@ __all__ = [
     "FINAL_STATES",
     "LIVE_STATES",
     "Attempt",
+    "Audit",
     "CatchUp",
     "History",
     "Job",

@@ -103,6 +103,16 @@ class Job(models.Model):
 
     class Meta:
         db_table = "relay_job"
+        # Besides Django's own; each stands for acts of relay.operations.
+        permissions = (
+            ("view_payload", "Can see arguments, results and progress"),
+            ("enqueue_job", "Can enqueue jobs"),
+            ("cancel_job", "Can cancel jobs"),
+            ("retry_job", "Can retry, replay and run jobs now"),
+            ("edit_job", "Can edit waiting jobs"),
+            ("bulk_job", "Can act on all jobs that match a filter"),
+            ("view_metrics", "Can see metrics"),
+        )
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.CheckConstraint(
                 name="relay_job_state_known",

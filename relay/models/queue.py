@@ -31,6 +31,7 @@ class Queue(models.Model):
 
     class Meta:
         db_table = "relay_queue"
+        permissions = (("manage_queue", "Can pause, resume, order and purge queues"),)
         indexes: ClassVar[list[models.Index]] = [
             models.Index(
                 name="relay_queue_paused_idx",

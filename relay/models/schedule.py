@@ -134,6 +134,10 @@ class Schedule(models.Model):
 
     class Meta:
         db_table = "relay_schedule"
+        permissions = (
+            ("manage_schedule", "Can create, edit, pause and delete schedules"),
+            ("run_schedule", "Can run schedules now"),
+        )
 
     def __str__(self) -> str:
         return self.name

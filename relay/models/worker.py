@@ -51,6 +51,7 @@ class Worker(models.Model):
 
     class Meta:
         db_table = "relay_worker"
+        permissions = (("manage_worker", "Can quiet and shut down workers"),)
 
     def __str__(self) -> str:
         return self.name

@@ -1,0 +1,368 @@
+"""What is done to jobs: enqueue, cancel, retry, replay, run now, edit, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, TypedDict, Unpack
+from uuid import UUID
+
+from relay import sensitive
+from relay.engine import control, delete, edit, replay
+from relay.engine.acts import ActReport
+from relay.engine.connection import fetch_all
+from relay.exceptions import (
+    ArgumentError,
+    JobNotFound,
+    StateConflict,
+    UnknownQueue,
+)
+from relay.handles import JobHandle
+from relay.operations.actor import Actor
+from relay.operations.registry import Act, operation
+from relay.options import EnqueueOptions, check_enqueue_options, check_task_name
+from relay.requests import insert, request_by_name
+from relay.tasks import all_tasks, known_queues
+
+__all__ = [
+    "AT_ONCE",
+    "EditOptions",
+    "cancel_job",
+    "cancel_jobs",
+    "delete_job",
+    "delete_jobs",
+    "edit_job",
+    "enqueue_job",
+    "replay_job",
+    "replay_jobs",
+    "retry_job",
+    "retry_jobs",
+    "run_job_now",
+    "run_jobs_now",
+]
+
+# Most jobs that are changed while the caller waits; more are for start_bulk. Source:
+# docs/reference/operations.md, "How many at once".
+AT_ONCE: Final = 100
+
+# Primary keys.
+_ORIGINAL: Final = """
+SELECT task, args ? 'sealed' FROM relay_job WHERE id = %(id)s
+"""
+_HAS_QUEUE: Final = "SELECT 1 FROM relay_queue WHERE name = %(name)s"
+
+
+class EditOptions(TypedDict, total=False):
+    """What edit_job may change.
+
+    Attributes:
+        args, kwargs: all the arguments anew; the one that is not given is empty.
+        run_at: an aware datetime; one that has come makes the job ready.
+        queue: one that settings, a task or a row names.
+        timeout, deadline: None takes it off. A deadline is an aware datetime.
+        tags: all of them anew.
+    """
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    queue: str
+    priority: int
+    run_at: datetime
+    max_retries: int
+    timeout: timedelta | None
+    deadline: datetime | None
+    tags: Sequence[str]
+
+
+@operation("enqueue_job", subject="job")
+def enqueue_job(
+    act: Act,
+    task: str,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    **options: Unpack[EnqueueOptions],
+) -> JobHandle[Any]:
+    """Enqueue a job by its task's name, as relay.enqueue does.
+
+    Raises:
+        NotAllowed: the actor lacks enqueue_job.
+        ArgumentError, EncodeError: an argument or option cannot be taken.
+        DuplicateJob: another job holds the unique key, and unique= says "raise".
+    """
+    if options.get("outside_transaction") or options.get("on_commit") is not None:
+        raise ArgumentError(
+            "outside_transaction= and on_commit= are for code: what a person asks for "
+            "commits together with its record"
+        )
+    made = all_tasks().get(check_task_name(task))
+    handle = insert(request_by_name(task, made, tuple(args), kwargs, options))
+    if not handle.is_duplicate:
+        act.note(handle.id, task=handle.task)
+    return handle
+
+
+# --- many, up to AT_ONCE -------------------------------------------------------------
+
+
+@operation("cancel_job", subject="job")
+def cancel_jobs(act: Act, job_ids: Iterable[UUID]) -> ActReport:
+    """Cancel jobs that wait, and ask the workers of running ones to stop them.
+
+    Raises:
+        NotAllowed: the actor lacks cancel_job.
+        ArgumentError: they are more than AT_ONCE.
+    """
+    return change(act, "cancel", _few(job_ids))
+
+
+@operation("retry_job", subject="job")
+def retry_jobs(act: Act, job_ids: Iterable[UUID]) -> ActReport:
+    """Run jobs that failed or were cancelled again, with their whole retry budget.
+
+    Raises:
+        NotAllowed: the actor lacks retry_job.
+        ArgumentError: they are more than AT_ONCE.
+    """
+    return change(act, "retry", _few(job_ids))
+
+
+@operation("retry_job", subject="job")
+def replay_jobs(act: Act, job_ids: Iterable[UUID]) -> ActReport:
+    """Enqueue a new job like each of these that has ended.
+
+    Raises:
+        NotAllowed: the actor lacks retry_job.
+        ArgumentError: they are more than AT_ONCE.
+        MissingKey, DecodeError: encrypted arguments of one cannot be read; no job was
+            replayed.
+    """
+    return change(act, "replay", _few(job_ids))
+
+
+@operation("retry_job", subject="job")
+def run_jobs_now(act: Act, job_ids: Iterable[UUID]) -> ActReport:
+    """Make jobs ready at once that are scheduled or retrying.
+
+    Raises:
+        NotAllowed: the actor lacks retry_job.
+        ArgumentError: they are more than AT_ONCE.
+    """
+    return change(act, "run_now", _few(job_ids))
+
+
+@operation("delete_job", subject="job")
+def delete_jobs(act: Act, job_ids: Iterable[UUID]) -> ActReport:
+    """Delete jobs that do not run, with their attempts, logs, steps and history.
+
+    Raises:
+        NotAllowed: the actor lacks delete_job.
+        ArgumentError: they are more than AT_ONCE.
+    """
+    return change(act, "delete", _few(job_ids))
+
+
+def _few(job_ids: Iterable[UUID]) -> list[UUID]:
+    ids = sorted(set(job_ids))
+    if len(ids) > AT_ONCE:
+        raise ArgumentError(
+            f"{len(ids):,} jobs at once: give at most {AT_ONCE}, or start a bulk "
+            "operation"
+        )
+    return ids
+
+
+def change(act: Act, verb: str, ids: Sequence[UUID]) -> ActReport:
+    """Have the engine do it, and note what has changed.
+
+    Args:
+        verb: one of VERBS.
+    """
+    report = VERBS[verb](ids, act.actor.name, act.using)
+    for job_id in report.done:
+        act.note(job_id)
+    for job_id in report.asked:
+        act.note(job_id, asked=True)
+    return report
+
+
+# What a bulk operation may do as well, by its name there.
+VERBS: Final[Mapping[str, Callable[[Sequence[UUID], str, str], ActReport]]] = {
+    "cancel": lambda ids, actor, using: control.cancel_many(
+        ids, actor=actor, using=using
+    ),
+    "retry": lambda ids, actor, using: control.retry_many(
+        ids, actor=actor, using=using
+    ),
+    "replay": lambda ids, actor, using: replay.replay_many(
+        ids, actor=actor, using=using
+    ),
+    "run_now": lambda ids, actor, using: control.run_now_many(
+        ids, actor=actor, using=using
+    ),
+    "delete": lambda ids, actor, using: delete.delete_many(ids, using=using),
+}
+
+# --- one -----------------------------------------------------------------------------
+
+
+def cancel_job(actor: Actor, job_id: UUID) -> bool:
+    """Cancel one job as cancel_jobs does; tell whether it is cancelled now.
+
+    False: it runs, and its worker was asked to stop it.
+
+    Raises:
+        NotAllowed, JobNotFound: also as the others here.
+        StateConflict: its state does not allow it.
+    """
+    return bool(_only(cancel_jobs(actor, [job_id])).done)
+
+
+def retry_job(actor: Actor, job_id: UUID) -> None:
+    """Run one job again as retry_jobs does; raises as cancel_job."""
+    _only(retry_jobs(actor, [job_id]))
+
+
+def run_job_now(actor: Actor, job_id: UUID) -> None:
+    """Make one job ready as run_jobs_now does; raises as cancel_job."""
+    _only(run_jobs_now(actor, [job_id]))
+
+
+def delete_job(actor: Actor, job_id: UUID) -> None:
+    """Delete one job as delete_jobs does; raises as cancel_job."""
+    _only(delete_jobs(actor, [job_id]))
+
+
+def _only(report: ActReport) -> ActReport:
+    if report.skipped:
+        raise _raised(report.skipped[0])
+    return report
+
+
+def _raised(conflict: StateConflict) -> Exception:
+    if conflict.state is None:
+        return JobNotFound(conflict.job_id)
+    return conflict
+
+
+@operation("retry_job", subject="job")
+def replay_job(
+    act: Act,
+    job_id: UUID,
+    *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> UUID:
+    """Enqueue a new job like an ended one, also with other arguments; return its id.
+
+    Args:
+        args, kwargs: all the arguments anew, if either is given.
+
+    Raises:
+        NotAllowed: the actor lacks retry_job, or edit_job for other arguments.
+        JobNotFound: it is gone.
+        StateConflict: it has not ended, or a replay of it has not.
+        ArgumentError, EncodeError: an argument cannot be taken.
+    """
+    arguments: Callable[[UUID], str] | None = None
+    if args is not None or kwargs is not None:
+        act.actor.require("edit_job", act.operation)
+        task, is_sealed = _original(job_id, act.using)
+        arguments = _encoder(task, args, kwargs, is_sealed=is_sealed)
+    try:
+        new_id = replay.replay(
+            job_id, actor=act.actor.name, using=act.using, arguments=arguments
+        )
+    except StateConflict as conflict:
+        raise _raised(conflict) from None
+    act.note(job_id, job=str(new_id), with_changes=arguments is not None)
+    return new_id
+
+
+@operation("edit_job", subject="job")
+def edit_job(
+    act: Act, job_id: UUID, **options: Unpack[EditOptions]
+) -> dict[str, list[Any]]:
+    """Change a job that waits; return what has changed, before and after.
+
+    With a new queue, priority or time it goes behind what waits there. It keeps its
+    unique key. Of arguments is told only that they were given.
+
+    Raises:
+        NotAllowed: the actor lacks edit_job.
+        JobNotFound: it is gone.
+        StateConflict: it runs or has ended.
+        ArgumentError, EncodeError, UnknownQueue: a value cannot be taken.
+    """
+    change = _edit_of(job_id, options, act.using)
+    try:
+        found = edit.edit(job_id, change, actor=act.actor.name, using=act.using)
+    except StateConflict as conflict:
+        raise _raised(conflict) from None
+    act.note(job_id, **found)
+    return found
+
+
+def _edit_of(job_id: UUID, options: EditOptions, using: str) -> edit.Edit:
+    if unknown := options.keys() - EditOptions.__annotations__.keys():
+        raise ArgumentError(
+            f"a job has no {', '.join(sorted(unknown))} to edit: there are "
+            f"{', '.join(sorted(EditOptions.__annotations__))}"
+        )
+    if not options:
+        raise ArgumentError("nothing is given that shall change")
+    rest: dict[str, Any] = {
+        name: value for name, value in options.items() if name not in ("args", "kwargs")
+    }
+    check_enqueue_options(rest)
+    if isinstance(rest.get("deadline"), timedelta):
+        raise ArgumentError("deadline is a timedelta: give an aware datetime")
+    if (queue := rest.get("queue")) is not None:
+        _check_known(queue, using)
+    text = None
+    if len(rest) < len(options):
+        task, is_sealed = _original(job_id, using)
+        args, kwargs = options.get("args"), options.get("kwargs")
+        text = _encoder(task, args, kwargs, is_sealed=is_sealed)(job_id)
+    cleared = {name for name in ("timeout", "deadline") if rest.get(name, ...) is None}
+    if "tags" in rest:
+        rest["tags"] = tuple(dict.fromkeys(rest["tags"]))
+        cleared |= set() if rest["tags"] else {"tags"}
+    return edit.Edit(args=text, cleared=frozenset(cleared), **rest)
+
+
+def _check_known(queue: str, using: str) -> None:
+    if queue in known_queues() or fetch_all(_HAS_QUEUE, {"name": queue}, using=using):
+        return
+    raise UnknownQueue(
+        f"no settings, task or row names the queue {queue!r}: add it to "
+        "RELAY['QUEUES'] or correct the name"
+    )
+
+
+def _original(job_id: UUID, using: str) -> tuple[str, bool]:
+    rows = fetch_all(_ORIGINAL, {"id": job_id}, using=using)
+    if not rows:
+        raise JobNotFound(job_id)
+    return rows[0][0], rows[0][1]
+
+
+def _encoder(
+    task: str,
+    args: Sequence[Any] | None,
+    kwargs: Mapping[str, Any] | None,
+    *,
+    is_sealed: bool,
+) -> Callable[[UUID], str]:
+    """Return what makes the arguments' text for a job's id, checked and encoded now.
+
+    Where something was encrypted that the task does not name, or the task is not at
+    hand, everything is: what was secret must not come to lie open.
+    """
+    made = all_tasks().get(task)
+    options: dict[str, Any] = {"unique": None}
+    if is_sealed and (made is None or not made.sensitive):
+        options["sensitive"] = True
+    request = request_by_name(task, made, tuple(args or ()), kwargs, options)
+    return lambda job_id: sensitive.seal_arguments(
+        request.args, request.rare.sealed, job_id
+    )
