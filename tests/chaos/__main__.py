@@ -28,7 +28,10 @@ from tests.chaos.profiles import FENCE, FIXED_SEED, PROFILES, SMOKE, Profile
 from tests.chaos.report import OUT, open_report
 
 # Each is a module of tests.chaos.campaigns.
-CAMPAIGNS: Final[tuple[str, ...]] = ("deploy",)
+CAMPAIGNS: Final[tuple[str, ...]] = (
+    "database",
+    "deploy",
+)
 
 _STALE_RULES = frozenset({"J4", "J5", "J6"})
 

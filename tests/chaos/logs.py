@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -29,14 +29,24 @@ _ALLOWED_EXCEPTIONS: Final = (
 )
 
 
-def complaints_of(folder: Path, server_log: Path, offset: int) -> list[Complaint]:
-    """Read a run's logs, and the server's from an offset in bytes on."""
+def complaints_of(
+    folder: Path, server_log: Path, offset: int, *, allowed: Sequence[str] = ()
+) -> list[Complaint]:
+    """Read a run's logs, and the server's from an offset in bytes on.
+
+    Args:
+        allowed: what the run's faults make the server say; regular expressions.
+    """
     found: Counter[tuple[str, str]] = Counter()
     with server_log.open("rb") as file:
         file.seek(offset)
         for line in file.read().decode(errors="replace").splitlines():
             error = _SERVER_ERROR.search(line)
-            if error and not error[1].startswith(_ALLOWED_ERRORS):
+            if (
+                error
+                and not error[1].startswith(_ALLOWED_ERRORS)
+                and not any(re.match(each, error[1]) for each in allowed)
+            ):
                 found[SERVER, error[1]] += 1
     for path in sorted(folder.glob("*.log")):
         for text in _exceptions(path.read_text(errors="replace")):

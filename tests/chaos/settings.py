@@ -22,6 +22,7 @@ DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.postgresql",
         "HOST": os.environ["RELAY_CHAOS_HOST"],
+        "PORT": os.environ.get("RELAY_CHAOS_PORT", ""),
         "USER": os.environ["RELAY_CHAOS_USER"],
         "NAME": os.environ["RELAY_CHAOS_DATABASE"],
     }
@@ -39,6 +40,7 @@ RELAY = {
     "RETENTION_FAILED": None,
     # With both schedulers dead nothing may fire: that is what catch_up is for.
     "SCHEDULE_IN_WORKERS": False,
+    "TRANSACTION_POOLER": bool(os.environ.get("RELAY_CHAOS_POOLER")),
 }
 LOGGING = {
     "version": 1,
