@@ -98,7 +98,8 @@ def _check_indexes(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
     rows = _ask(
         connection,
         """
-        SELECT named.relname, pg_index.indisvalid AND pg_index.indisready
+        SELECT named.relname, pg_index.indisvalid AND pg_index.indisready,
+               pg_index.indrelid::regclass::text
         FROM pg_index JOIN pg_class AS named ON named.oid = pg_index.indexrelid
         WHERE pg_index.indrelid IN (
             SELECT to_regclass(quote_ident(name)) FROM unnest(%s::text[]) AS name
@@ -106,7 +107,7 @@ def _check_indexes(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
         """,
         [sorted(set(wanted.values()))],
     )
-    is_valid = dict(rows)
+    is_valid = {name: is_sound for name, is_sound, _ in rows}
     for name, table in wanted.items():
         if name not in is_valid:
             yield warning(
@@ -121,6 +122,14 @@ def _check_indexes(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
                 f"the index {name} of {table} is invalid, as a CREATE INDEX "
                 "CONCURRENTLY that failed leaves it",
                 f"Run REINDEX INDEX CONCURRENTLY {name}.",
+            )
+    for name, is_sound, table in rows:
+        if not is_sound and name not in wanted:
+            yield warning(
+                "W010",
+                f"the index {name} of {table} is invalid and not one of relay's, as a "
+                "REINDEX CONCURRENTLY that failed leaves it: every write pays for it",
+                f"Run DROP INDEX CONCURRENTLY {name}.",
             )
 
 
