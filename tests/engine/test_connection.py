@@ -192,7 +192,7 @@ def through_proxy(monkeypatch: pytest.MonkeyPatch) -> Any:
     proxy.close()
 
 
-def test_failure_012_server_that_does_not_answer_ends_the_call(
+def test_b12_failure_012_server_that_does_not_answer_ends_the_call(
     through_proxy: tuple[Proxy, EngineConnection],
 ) -> None:
     proxy, connection = through_proxy

@@ -213,6 +213,18 @@ def test_a_delay_counts_from_the_databases_clock() -> None:
     assert timedelta(minutes=59) < left <= timedelta(hours=1)
 
 
+def test_a_delay_counts_from_the_enqueue_and_not_from_its_transaction() -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+        handle = add.using(run_in=timedelta(hours=1)).enqueue(1, 2)
+        cursor.execute(
+            "SELECT run_at - now() FROM relay_job WHERE id = %s", [handle.id]
+        )
+        (since_begin,) = cursor.fetchone()
+
+    assert since_begin > timedelta(hours=1)
+
+
 def test_an_id_enqueued_again_leaves_the_first_job_alone() -> None:
     bound = add.using(id=uuid7())
 

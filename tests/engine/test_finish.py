@@ -406,7 +406,7 @@ def test_hand_back_and_snooze_charge_nothing_and_are_due_after_their_delay(
         ("crash", "retrying"),
     ],
 )
-def test_hand_back_fails_once_its_limit_has_passed_and_nothing_ran_since(
+def test_b10_hand_back_fails_once_its_limit_has_passed_and_nothing_ran_since(
     hot: EngineConnection, duty: EngineConnection, between: str | None, state: str
 ) -> None:
     worker_id = add_worker(duty)
@@ -500,7 +500,7 @@ PATHS: dict[str, Callable[[EngineConnection, UUID, UUID, int], set[UUID]]] = {
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_b2_settling_with_an_old_token_changes_nothing(
+def test_b02_settling_with_an_old_token_changes_nothing(
     hot: EngineConnection, duty: EngineConnection, path: str
 ) -> None:
     worker_id = add_worker(duty)
@@ -534,7 +534,7 @@ def test_b2_settling_with_an_old_token_changes_nothing(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_b9_settling_a_job_whose_row_is_gone_says_so_and_goes_on(
+def test_b09_settling_a_job_whose_row_is_gone_says_so_and_goes_on(
     hot: EngineConnection, duty: EngineConnection, path: str
 ) -> None:
     worker_id = add_worker(duty)

@@ -242,7 +242,7 @@ def test_give_up_marks_the_workers_whose_lease_ran_out(
     assert lease.give_up(duty) == []
 
 
-def test_b8_one_expired_lease_is_found_behind_10001_live_ones(
+def test_b08_one_expired_lease_is_found_behind_10001_live_ones(
     duty: EngineConnection,
 ) -> None:
     duty.execute(
@@ -268,7 +268,44 @@ def test_b14_job_without_a_timeout_is_left_to_a_worker_with_a_lease(
     assert everything(duty) == before
 
 
-def test_b1_open_renewal_is_passed_over_by_give_up(duty: EngineConnection) -> None:
+def test_b15_job_100_times_as_long_as_the_lease_is_left_to_its_worker(
+    duty: EngineConnection,
+) -> None:
+    worker_id = add_worker(duty)
+    hold(duty, worker_id)
+    for table in ("relay_job", "relay_worker"):
+        duty.execute(
+            f"UPDATE {table} SET started_at = clock_timestamp() - 100 * %s::interval",
+            (LEASE,),
+        )
+    lease.renew(duty, [worker_id], lease=LEASE)
+    before = everything(duty)
+
+    assert lease.give_up(duty) == []
+    assert lease.orphan_holders(duty) == []
+    assert take_all(duty, worker_id) == (0, [])
+
+    assert everything(duty) == before
+    assert worker_row(duty, worker_id)["state"] == "running"
+
+
+def test_b07_a_worker_of_the_same_name_keeps_no_dead_one_alive(
+    duty: EngineConnection,
+) -> None:
+    dead = add_worker(duty, lease_for=OVER)
+    [job_id] = hold(duty, dead)
+    successor = add_worker(duty)
+    assert worker_row(duty, dead)["name"] == worker_row(duty, successor)["name"]
+
+    kept = lease.renew(duty, [successor], lease=LEASE)
+    lost = lease.give_up(duty)
+    count, _ = take_all(duty, dead)
+
+    assert (kept, lost, count) == ({successor}, [dead], 1)
+    assert job_row(duty, job_id)["state"] == "queued"
+
+
+def test_b01_open_renewal_is_passed_over_by_give_up(duty: EngineConnection) -> None:
     worker_id = add_worker(duty, lease_for=OVER)
 
     with connect("default", role="duty", name="keeper") as keeper, keeper.transaction():
@@ -279,7 +316,7 @@ def test_b1_open_renewal_is_passed_over_by_give_up(duty: EngineConnection) -> No
     assert lease.give_up(duty) == []
 
 
-def test_b1_renewal_waits_for_an_open_give_up_and_learns_that_it_lost(
+def test_b01_renewal_waits_for_an_open_give_up_and_learns_that_it_lost(
     duty: EngineConnection, in_thread: Any
 ) -> None:
     worker_id = add_worker(duty, lease_for=OVER)
@@ -414,7 +451,7 @@ def test_take_touches_nobody_elses_jobs(duty: EngineConnection) -> None:
     assert states(duty) == {"queued": 2, "running": 3, "completed": 1}
 
 
-def test_finish_that_is_open_wins_against_take(
+def test_b01_finish_that_is_open_wins_against_take(
     hot: EngineConnection, duty: EngineConnection
 ) -> None:
     lost = add_worker(duty, state="lost")
@@ -431,7 +468,7 @@ def test_finish_that_is_open_wins_against_take(
     assert states(duty) == {"completed": 1}
 
 
-def test_take_that_is_open_wins_against_finish(
+def test_b01_take_that_is_open_wins_against_finish(
     hot: EngineConnection, duty: EngineConnection, in_thread: Any
 ) -> None:
     lost = add_worker(duty, state="lost")
@@ -483,7 +520,7 @@ def test_failure_115_take_that_hangs_keeps_no_other_reaper_from_the_rest(
 # --- orphans ---
 
 
-def test_failure_023_orphan_holders_are_lost_stopped_or_without_a_row(
+def test_b06_failure_023_orphan_holders_are_lost_stopped_or_without_a_row(
     duty: EngineConnection,
 ) -> None:
     alive = add_worker(duty)

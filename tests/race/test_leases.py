@@ -84,7 +84,7 @@ def held_each_by_a_worker_without_a_row(
     return pairs
 
 
-def test_b3_finish_and_take_race_and_exactly_one_wins(
+def test_b03_finish_and_take_race_and_exactly_one_wins(
     hot: EngineConnection, duty: EngineConnection
 ) -> None:
     pairs = held_each_by_a_worker_without_a_row(duty, ROUNDS)
@@ -147,7 +147,7 @@ def test_failure_077_five_reapers_at_once_take_each_job_once(
     assert losses == [(1,)]
 
 
-def test_b1_renewal_and_give_up_race_and_exactly_one_wins(
+def test_b01_renewal_and_give_up_race_and_exactly_one_wins(
     hot: EngineConnection, duty: EngineConnection
 ) -> None:
     workers = [add_worker(duty, lease_for=OVER) for _ in range(ROUNDS)]

@@ -217,7 +217,7 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("zone", "expression", "after", "expected"), GOLDEN)
-def test_golden_table(
+def test_b16_golden_table(
     zone: str, expression: str, after: str, expected: list[str]
 ) -> None:
     assert instants(expression, zone, after, len(expected)) == expected

@@ -560,7 +560,7 @@ def test_what_failed_for_a_cause_outside_its_row_is_tried_again_later(
     assert schedule.next_due_at is not None
 
 
-def test_a_row_that_somebody_edits_right_now_is_left_for_later() -> None:
+def test_b17_a_row_that_another_holds_is_left_and_stops_no_other() -> None:
     held, other = make("0 * * * *"), make("0 * * * *")
     tick()
     set_back(held, HOUR)

@@ -66,7 +66,7 @@ def test_failure_063_waits_for_the_database_never_pass_their_cap() -> None:
     assert RECONNECT.limit(2_000) == timedelta(seconds=4)
 
 
-def test_a_long_outage_is_reported_once_a_minute(
+def test_b11_a_long_outage_is_reported_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = itertools.count(0, 5)

@@ -15,7 +15,7 @@ from tests.worker.harness import SHORT_LEASE, Database, Workers, until
 pytestmark = pytest.mark.slow
 
 
-def test_failure_062_killed_child_is_replaced_and_its_job_recovered_at_once(
+def test_b19_failure_062_killed_child_is_replaced_and_its_job_recovered_at_once(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     worker = workers.start("-c", "1", processes=4, LEASE=300)
@@ -55,7 +55,7 @@ def test_failure_090_a_lost_worker_costs_no_retry_even_where_there_is_none(
     assert (row["failures"], row["crashes"], row["losses"]) == (0, 1, 1)
 
 
-def test_failure_003_poison_job_starts_three_times_and_stops_nobody_else(
+def test_b19_failure_003_poison_job_starts_three_times_and_stops_nobody_else(
     database: Database, workers: Workers
 ) -> None:
     workers.start("-c", "4", BACKOFF=(0.5, 2))
@@ -175,7 +175,7 @@ def test_a_killed_parent_takes_all_its_processes_along(
     assert database.job(job)["losses"] == 1
 
 
-def test_a_handler_that_ends_its_process_is_charged_a_crash(
+def test_b19_a_handler_that_ends_its_process_is_charged_a_crash(
     database: Database, workers: Workers
 ) -> None:
     workers.start("-c", "1", CRASH_LIMIT=1)

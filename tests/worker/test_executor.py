@@ -426,7 +426,7 @@ def test_a_retry_beyond_every_calendar_is_cut() -> None:
     assert Retry(after=timedelta(days=-5)).after == timedelta(0)
 
 
-def test_an_unknown_task_is_handed_back_uncharged() -> None:
+def test_b10_an_unknown_task_is_handed_back_uncharged() -> None:
     job = claimed("plain")._replace(task="no.such.task", failures=3)
     executor = Executor(WORKER)
 
@@ -448,7 +448,7 @@ def test_failure_088_arguments_the_function_does_not_take_fail_that_job(
 
 
 @kinds
-def test_arguments_that_python_cannot_hold_fail_that_job_at_once(kind: str) -> None:
+def test_b10_arguments_that_python_cannot_hold_fail_that_job_at_once(kind: str) -> None:
     outcome = settled(run(kind, lambda: None, args=None))
 
     assert (outcome.verb, outcome.is_charged) == ("fail", True)

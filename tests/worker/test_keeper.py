@@ -149,7 +149,7 @@ def test_a_new_keeper_renews_before_it_calls_old_leases_safe(
     assert seconds > LEASE_SECONDS / 2
 
 
-def test_a_child_that_was_given_up_is_reported_to_the_parent(
+def test_b04_a_child_that_was_given_up_is_reported_to_the_parent(
     office: Office, duty: EngineConnection
 ) -> None:
     first, second = office.start_child(0), office.start_child(1)

@@ -16,7 +16,7 @@ from tests.worker.harness import SHORT_LEASE, Database, Workers, until
 pytestmark = pytest.mark.slow
 
 
-def test_failure_001_a_job_longer_than_three_leases_runs_once(
+def test_b15_failure_001_a_job_longer_than_three_leases_runs_once(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     workers.start("-c", "2", LEASE=SHORT_LEASE)
@@ -80,19 +80,23 @@ def test_a_worker_stopped_past_its_lease_loses_its_job_and_its_late_finish(
     assert len(database.effects_of(job, "start")) == 2
 
 
-def test_a_worker_whose_row_is_deleted_replaces_its_child(
+def test_b04_a_worker_whose_row_is_deleted_replaces_its_child(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     worker = workers.start("-c", "1", LEASE=SHORT_LEASE)
     job = database.enqueue_one("gate", str(tmp_path / "open"))
     start = database.wait_for_start(job)
+    first = database.job(job)["worker_id"]
 
     database.session.execute("DELETE FROM relay_worker")
     again = database.wait_for_start(job, count=2)
+    second = database.job(job)["worker_id"]
     (tmp_path / "open").touch()
     database.wait_for(job)
 
     assert again.pid != start.pid
+    assert second != first
+    assert database.ask("SELECT count(*) FROM relay_worker WHERE id = %s", first) == 0
     assert start.pid not in {each.pid for each in worker.tree()}
     assert database.ask("SELECT count(*) FROM relay_worker WHERE pid = %s", again.pid)
 
@@ -111,7 +115,7 @@ def test_failure_007_a_finish_that_failed_is_repeated_on_a_new_connection(
     assert worker.stop() == 0
 
 
-def test_failure_023_jobs_of_a_worker_without_a_row_come_back(
+def test_b06_failure_023_jobs_of_a_worker_without_a_row_come_back(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     dead = workers.start("-c", "1", LEASE=SHORT_LEASE)
@@ -154,7 +158,7 @@ def test_a_claim_whose_answer_was_lost_is_released_uncharged(
     )
 
 
-def test_failure_115_a_stopped_reaper_does_not_stop_the_others(
+def test_b17_failure_115_a_stopped_reaper_does_not_stop_the_others(
     database: Database, workers: Workers
 ) -> None:
     gone = uuid7()

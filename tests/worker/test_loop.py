@@ -224,7 +224,7 @@ def test_a_claim_that_fails_takes_no_finish_with_it(
     assert "claim failed" in caplog.text or "database trouble" in caplog.text
 
 
-def test_a_result_of_a_job_that_another_holds_is_dropped_and_said(
+def test_b02_a_result_of_a_job_that_another_holds_is_dropped_and_said(
     child: Child, duty: EngineConnection, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows.add_jobs(duty, 1)
@@ -253,6 +253,19 @@ def test_a_lost_lease_is_said_even_after_the_connection_was_once_lost(
     child.step_until(lambda: not child.loop._hands.held)
 
     assert "lease lost: the result was dropped" in caplog.text
+
+
+def test_a_job_committed_late_and_unheard_of_is_claimed_by_the_next_sweep(
+    child: Child,
+) -> None:
+    with rows.other_session(autocommit=False) as late, rows.other_session() as early:
+        (late_id,) = rows.add_jobs(late)
+        (early_id,) = rows.add_jobs(early)
+        child.claim(1)
+        late.commit()
+        jobs = child.claim(2)
+
+    assert [job.id for job in jobs] == [early_id, late_id]
 
 
 def tell_to_cancel(child: Child, *jobs: tuple[UUID, int]) -> None:
@@ -338,7 +351,7 @@ def test_jobs_are_not_handed_back_for_having_been_claimed_after_a_long_rest(
     assert len(child.loop._hands.unflushed) == 3
 
 
-def test_rows_that_the_child_does_not_know_are_released_and_gone_ones_dropped(
+def test_b09_rows_that_the_child_does_not_know_are_released_and_gone_ones_dropped(
     child: Child, duty: EngineConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = rows.add_jobs(duty, 2)

@@ -40,7 +40,7 @@ def end_all_sessions(database: Database) -> None:
 
 
 @pytest.mark.parametrize("fault", ["fast", "immediate", "kill -9", "all sessions"])
-def test_workers_resume_by_themselves_and_charge_nothing(
+def test_b11_workers_resume_by_themselves_and_charge_nothing(
     server: EmbeddedPostgres, private: Database, private_workers: Workers, fault: str
 ) -> None:
     workers = [private_workers.start("-c", "4", LEASE=30) for _ in range(2)]
@@ -361,6 +361,27 @@ def proxy(database: Database) -> Iterator[Proxy]:
     made = Proxy(database.dsn)
     yield made
     made.close()
+
+
+def test_b12_every_loop_leaves_a_server_that_answers_nothing_and_comes_back(
+    database: Database, workers: Workers, proxy: Proxy
+) -> None:
+    worker = workers.start(
+        "-c", "1", environment={"DATABASE_URL": proxy.dsn}, LEASE=SHORT_LEASE
+    )
+    before = worker.child_pids()
+
+    proxy.loses_answers.set()
+    until(lambda: "leases cannot be renewed" in worker.text())
+    until(lambda: "database trouble: reconnecting" in worker.text())
+    # Before its lease ends, as nobody can know whether it was renewed.
+    until(lambda: not living(set(before)))
+    job = database.enqueue_one("quick")
+    proxy.loses_answers.clear()  # what hangs by then goes on hanging
+    database.wait_for(job)
+
+    database.assert_nothing_charged()
+    assert "Traceback" not in worker.text()
 
 
 @pytest.mark.timeout(600)  # at full size

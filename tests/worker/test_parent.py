@@ -67,7 +67,7 @@ def watch() -> Iterator[Watch]:
     made.close()
 
 
-def test_a_child_whose_loop_stands_still_is_killed_uncharged(watch: Watch) -> None:
+def test_b05_a_child_whose_loop_stands_still_is_killed_uncharged(watch: Watch) -> None:
     now = time.monotonic()
     still, going = (watch.add_child(index, started_at=now - 100) for index in (0, 1))
     watch.parent._shared.tables[0].tick(now - 31)
@@ -92,7 +92,7 @@ def test_a_child_that_never_began_its_loop_is_killed_too(watch: Watch) -> None:
     assert not watch.is_killed(young)
 
 
-def test_a_still_child_that_runs_a_job_is_left_alone(watch: Watch) -> None:
+def test_b05_a_still_child_that_runs_a_job_is_left_alone(watch: Watch) -> None:
     child = watch.add_child(0, started_at=time.monotonic() - 100)
     watch.parent._shared.tables[0].tick(time.monotonic() - 100)
     watch.parent._shared.tables[0].begin(uuid7().bytes, 1)
@@ -100,6 +100,25 @@ def test_a_still_child_that_runs_a_job_is_left_alone(watch: Watch) -> None:
     watch.parent._kill_stalled()
 
     assert not watch.is_killed(child)
+
+
+def test_b07_a_child_has_a_new_id_at_each_start_whatever_its_name(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeper = subprocess.Popen(["sleep", "600"])
+    watch.sleepers.append(sleeper)
+    monkeypatch.setattr(parent_module, "fork", lambda run: sleeper.pid)
+    place, ids = watch.parent._places[0], []
+
+    for _ in range(2):
+        watch.parent._start_child(0, place)
+        assert place.process is not None
+        ids.append(place.process.worker_id)
+        assert watch.parent._shared.tables[0].worker_id == ids[-1]
+        if place.process.brood is not None:
+            place.process.brood.wait_until_gone()
+
+    assert ids[0] != ids[1]
 
 
 @pytest.mark.parametrize(

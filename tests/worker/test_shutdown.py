@@ -42,7 +42,7 @@ def test_a_drain_finishes_what_runs_and_releases_what_has_not_started(
     database.assert_nothing_charged()
 
 
-def test_what_outlives_the_grace_is_killed_and_released_uncharged(
+def test_b18_what_outlives_the_grace_is_killed_and_released_uncharged(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     worker = workers.start("-c", "2", "--grace", "0.5")
@@ -171,7 +171,7 @@ def test_failure_061_a_signal_at_any_moment_of_a_claim_leaves_no_job_behind(
     database.assert_nothing_charged()
 
 
-def test_failure_091_deploys_charge_nothing(
+def test_b18_failure_091_deploys_charge_nothing(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     job = database.enqueue_one("gate", str(tmp_path / "open"), max_retries=1)

@@ -181,7 +181,7 @@ def test_the_others_of_a_lost_child_are_released_uncharged_after_their_grace(
     assert worker.stop() == 0
 
 
-def test_b5_a_job_that_holds_the_interpreter_is_killed_for_its_timeout_and_retried(
+def test_b05_a_job_that_holds_the_interpreter_is_killed_for_its_timeout_and_retried(
     database: Database, workers: Workers
 ) -> None:
     workers.start("-c", "2", LEASE=30, TIMEOUT_GRACE=0.2)
