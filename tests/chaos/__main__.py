@@ -31,6 +31,7 @@ from tests.chaos.report import OUT, open_report
 CAMPAIGNS: Final[tuple[str, ...]] = (
     "database",
     "deploy",
+    "mutants",
 )
 
 _STALE_RULES = frozenset({"J4", "J5", "J6"})

@@ -34,6 +34,9 @@ class Cluster:
             self._server.dsn(database), autocommit=True, application_name=HARNESS
         )
 
+    def dsn(self, database: str) -> str:
+        return self._server.dsn(database)
+
     def create(self, database: str) -> None:
         self._server.create_database(database)
 
