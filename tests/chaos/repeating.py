@@ -75,9 +75,9 @@ class RepeatingProducer(Producer):
         while True:
             self._ledger.write("try", keys)
             try:
-                connection.ensure_connection()
+                _reach_server()
             except (DatabaseError, InterfaceError):
-                pass  # nothing was asked of the server
+                connection.close()  # nothing was written
             else:
                 try:
                     insert(calls)
@@ -113,6 +113,13 @@ class RepeatingProducer(Producer):
         except (DatabaseError, InterfaceError):
             connection.close()
         self._ledger.write("fail", list(made))
+
+
+def _reach_server() -> None:
+    """Open a connection if there is none; a pooler's is no server's yet."""
+    if connection.connection is None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT")
 
 
 def _insert(calls: list[_Call]) -> None:
