@@ -62,7 +62,7 @@ def run(options: argparse.Namespace, report: Report) -> bool:
         raise SystemExit(f"PostgreSQL {options.major} is not installed")
     summaries: list[Summary] = []
     for binaries in found:
-        report.say(f"PostgreSQL {binaries.version} from {binaries.origin}.")
+        report.say(f"PostgreSQL {binaries.version} of {binaries.folder}.")
         for segment in SEGMENTS:
             if segment.name in wanted:
                 summaries.append(_segment(segment, binaries, options, report))
