@@ -34,11 +34,11 @@ INSERT INTO relay_worker (id, name, supervisor, host, pid, kind, queues, concurr
                           version, state, started_at, heartbeat_at, lease_expires_at)
 SELECT id, name, supervisor, host, pid, kind,
        ARRAY(SELECT jsonb_array_elements_text(queues)), concurrency, version,
-       'running', clock_timestamp(), clock_timestamp(),
+       state, clock_timestamp(), clock_timestamp(),
        clock_timestamp() + %(lease)s::interval
 FROM jsonb_to_record(%(worker)s::jsonb) AS worker(
     id uuid, name text, supervisor uuid, host text, pid int, kind text, queues jsonb,
-    concurrency int, version text)
+    concurrency int, version text, state text)
 ON CONFLICT (id) DO UPDATE
 SET lease_expires_at = excluded.lease_expires_at, heartbeat_at = excluded.heartbeat_at
 WHERE relay_worker.state NOT IN ('lost', 'stopped')
@@ -165,6 +165,7 @@ class WorkerRow:
     concurrency: int
     version: str
     kind: Literal["process", "embedded", "http"] = "process"
+    state: Literal["running", "quiet"] = "running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +198,7 @@ def register(
         "queues": list(worker.queues),
         "concurrency": worker.concurrency,
         "version": worker.version,
+        "state": worker.state,
     }
     connection.execute(REGISTER, {"worker": json.dumps(document), "lease": lease})
 

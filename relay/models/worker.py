@@ -48,6 +48,10 @@ class Worker(models.Model):
     heartbeat_at = models.DateTimeField(db_default=Now())
     lease_expires_at = models.DateTimeField()
     stats = models.JSONField(null=True)
+    # What an operator has asked for and the worker has not done yet: quiet, resume or
+    # stop; and when.
+    asked = models.TextField(null=True)
+    asked_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "relay_worker"

@@ -22,7 +22,17 @@ from relay.operations.jobs import (
     run_job_now,
     run_jobs_now,
 )
+from relay.operations.queues import order_queue, pause_queue, resume_queue
 from relay.operations.registry import Operation, all_operations
+from relay.operations.schedules import (
+    create_schedule,
+    delete_schedule,
+    edit_schedule,
+    pause_schedules,
+    resume_schedules,
+    run_schedule,
+)
+from relay.operations.workers import quiet_worker, resume_worker, stop_worker
 
 __all__ = [
     "AT_ONCE",
@@ -35,14 +45,26 @@ __all__ = [
     "all_operations",
     "cancel_job",
     "cancel_jobs",
+    "create_schedule",
     "delete_job",
     "delete_jobs",
+    "delete_schedule",
     "edit_job",
+    "edit_schedule",
     "enqueue_job",
+    "order_queue",
+    "pause_queue",
+    "pause_schedules",
+    "quiet_worker",
     "replay_job",
     "replay_jobs",
+    "resume_queue",
+    "resume_schedules",
+    "resume_worker",
     "retry_job",
     "retry_jobs",
     "run_job_now",
     "run_jobs_now",
+    "run_schedule",
+    "stop_worker",
 ]

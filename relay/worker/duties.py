@@ -13,13 +13,13 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from relay.conf import get_settings
-from relay.engine import lease, prune
+from relay.engine import lease, prune, workers
 from relay.engine.connection import EngineConnection
 from relay.engine.expire import EXPIRE_BATCH, NEXT_DEADLINE_AT, expire
 from relay.engine.promote import NEXT_DUE_AT, PROMOTE_BATCH, promote
 from relay.engine.wakeup import notify_with
 
-__all__ = ["Duty", "Expire", "Promote", "Prune", "PruneRecords", "Reap"]
+__all__ = ["Duty", "Expire", "Heed", "Promote", "Prune", "PruneRecords", "Reap"]
 
 logger = logging.getLogger("relay.worker")
 
@@ -166,6 +166,37 @@ class Reap:
                 "jobs": taken,
             },
         )
+
+
+class Heed:
+    """Do what somebody has asked of this worker: be quiet, go on, stop.
+
+    Args:
+        supervisor: of the worker's rows.
+        on_asked: does it; it may be called with the same again.
+    """
+
+    interval = timedelta(milliseconds=250)
+    rest = REST
+
+    def __init__(
+        self, supervisor: UUID, on_asked: Callable[[workers.Request], None]
+    ) -> None:
+        self.next_at = workers.asked_at(supervisor)
+        self._supervisor = supervisor
+        self._on_asked = on_asked
+
+    def tick(self, connection: EngineConnection) -> bool:
+        """Do the latest request, then take it off the rows."""
+        asked = workers.read_asked(connection, self._supervisor)
+        if asked is not None:
+            self._on_asked(asked.request)
+            workers.note_done(connection, self._supervisor, asked)
+            logger.info(
+                "asked by an operator",
+                extra={"event": "worker.asked", "request": asked.request},
+            )
+        return False
 
 
 class Prune:

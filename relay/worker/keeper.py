@@ -20,7 +20,7 @@ from uuid import UUID
 import psycopg
 
 from relay.conf import get_settings
-from relay.engine import holdings, lease
+from relay.engine import holdings, lease, workers
 from relay.engine.connection import EngineConnection
 from relay.engine.finish import read_finished, send_settled
 from relay.scheduler.duty import ScheduleDuty
@@ -28,6 +28,7 @@ from relay.worker.cancels import write_cancels
 from relay.worker.duties import (
     Duty,
     Expire,
+    Heed,
     Promote,
     Prune,
     PruneRecords,
@@ -124,12 +125,22 @@ class Keeper:
             Promote(),
             Expire(),
             Reap(self._is_sound),
+            Heed(self._options.supervisor, self._heed),
             Prune(),
             PruneRecords(),
         ]
         if self._settings.schedule_in_workers:
             duties.append(ScheduleDuty())
         return duties
+
+    def _heed(self, request: workers.Request) -> None:
+        """Do what an operator has asked of the whole worker."""
+        if request == "stop":
+            for child in self._children.values():
+                self._parent.send(kind="shutdown", worker=str(child.worker_id))
+            return
+        self._shared.is_quiet = request == "quiet"
+        self._listener.nudge(b"")
 
     def _is_sound(self) -> bool:
         return (
@@ -298,6 +309,7 @@ class Keeper:
                     concurrency=options.concurrency,
                     version=options.version,
                     kind=options.kind,
+                    state="quiet" if self._shared.is_quiet else "running",
                 ),
                 lease=self._lease,
             )

@@ -194,6 +194,8 @@ class Loop:
         elif self._is_worn():
             self.drain()
             return
+        elif self._table.is_quiet:
+            self._hand_back()
         if not self._table.is_registered:
             self._wait(REGISTERED_POLL_SECONDS)  # the keeper wakes it earlier
             return
@@ -315,7 +317,9 @@ class Loop:
 
     def _room(self) -> int:
         """Return how many jobs to ask for: the free slots and a small buffer."""
-        if self._is_draining or self._alone.is_exclusive or self._hands.is_behind:
+        if self._is_draining or self._table.is_quiet:
+            return 0
+        if self._alone.is_exclusive or self._hands.is_behind:
             return 0
         slots = self._options.concurrency
         room = slots + self._pace.buffer(slots) - self._hands.going_on

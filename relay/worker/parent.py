@@ -227,6 +227,8 @@ class Parent:
             elif message["kind"] == "asked":
                 if any(child.worker_id == worker_id for child in self._children()):
                     self._stuck.note_cancels(worker_id, message["jobs"])
+            elif message["kind"] == "shutdown":
+                self._signals = self._signals or 1  # once more would be in a hurry
             elif message["kind"] == "lost":
                 for process in self._children():
                     if process.worker_id == worker_id:

@@ -17,6 +17,8 @@ from uuid import UUID
 __all__ = ["SharedState", "SlotTable", "Started"]
 
 _CELL: Final = struct.Struct("=d")
+# Until when the leases hold, when the keeper last went round, whether all is quiet.
+_CELLS: Final = 3
 # Of a child: worker id, whether it is registered, whether a job of its has or had a
 # timeout, when its loop last went round.
 _HEADER: Final = struct.Struct("=16sBBxxxxxxd")
@@ -61,12 +63,17 @@ class SlotTable:
     """
 
     def __init__(
-        self, memory: memoryview, capacity: int, lease_cell: memoryview
+        self,
+        memory: memoryview,
+        capacity: int,
+        lease_cell: memoryview,
+        quiet_cell: memoryview,
     ) -> None:
         # A job starts only while the lease holds for this much longer.
         self.reserve_seconds = 0.0
         self._memory = memory
         self._lease_cell = lease_cell
+        self._quiet_cell = quiet_cell
         self._capacity = capacity
         self._free = self._all_entries()
 
@@ -107,6 +114,11 @@ class SlotTable:
         """
         safe_until: float = _CELL.unpack(self._lease_cell)[0]
         return safe_until == 0 or time.monotonic() < safe_until - self.reserve_seconds
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the child is to claim nothing: somebody asked the worker for it."""
+        return self._quiet_cell[0] == 1
 
     @property
     def ticked_at(self) -> float:
@@ -176,7 +188,7 @@ class SlotTable:
 
 
 class SharedState:
-    """The whole worker's shared memory: the keeper's two cells, a table a child.
+    """The whole worker's shared memory: the keeper's cells, and a table a child.
 
     Args:
         file: a descriptor to map, for processes that no fork connects; whoever maps
@@ -186,19 +198,24 @@ class SharedState:
 
     def __init__(self, processes: int, capacity: int, *, file: int = -1) -> None:
         each = SlotTable.size_bytes(capacity)
-        cells = 2 * _CELL.size
+        cells = _CELLS * _CELL.size
         self._mapping = mmap.mmap(file, self.size_bytes(processes, capacity))
         view = memoryview(self._mapping)
         self._cells = view[:cells]
         self.tables = [
-            SlotTable(view[start : start + each], capacity, view[: _CELL.size])
+            SlotTable(
+                view[start : start + each],
+                capacity,
+                view[: _CELL.size],
+                view[cells - _CELL.size : cells],
+            )
             for start in range(cells, cells + processes * each, each)
         ]
 
     @staticmethod
     def size_bytes(processes: int, capacity: int) -> int:
         """Return the bytes that it takes."""
-        return 2 * _CELL.size + processes * SlotTable.size_bytes(capacity)
+        return _CELLS * _CELL.size + processes * SlotTable.size_bytes(capacity)
 
     @property
     def lease_safe_until(self) -> float:
@@ -219,3 +236,12 @@ class SharedState:
     @keeper_ticked_at.setter
     def keeper_ticked_at(self, moment: float) -> None:
         _CELL.pack_into(self._cells, _CELL.size, moment)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the children are to claim nothing; outlives each of them."""
+        return self.tables[0].is_quiet
+
+    @is_quiet.setter
+    def is_quiet(self, is_quiet: bool) -> None:
+        self._cells[2 * _CELL.size] = is_quiet

@@ -165,10 +165,10 @@ class Worker:
         return self.log.read_text(errors="replace")
 
     def child_pids(self) -> list[int]:
-        """Return the children that may claim now."""
+        """Return the children that have leases now."""
         found = self.database.session.execute(
             "SELECT pid FROM relay_worker WHERE name LIKE %s "
-            "AND state IN ('running', 'draining') ORDER BY name",
+            "AND state IN ('running', 'quiet', 'draining') ORDER BY name",
             (f"{self.name}-%",),
         ).fetchall()
         below = {each.pid for each in proc.children_of(self.pid, proc.scan())}

@@ -205,6 +205,8 @@ class EmbeddedWorker:
             worker_id = UUID(message["worker"])
             if message["kind"] == "settled":
                 self._unsettled.pop(worker_id, None)
+            elif message["kind"] == "shutdown":
+                self._is_asked_to_stop = True
             elif message["kind"] == "lost" and worker_id == self.worker_id:
                 # Others hold its jobs. Whatever it still writes is fenced.
                 logger.error(

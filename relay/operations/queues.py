@@ -1,0 +1,71 @@
+"""What is done to queues: pause, resume, order."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from relay.engine import pause, policy
+from relay.exceptions import ArgumentError
+from relay.operations.registry import Act, operation
+from relay.tasks import known_queues
+
+__all__ = ["order_queue", "pause_queue", "resume_queue"]
+
+
+@operation("manage_queue", subject="queue")
+def pause_queue(act: Act, queue: str, *, until: datetime | None = None) -> None:
+    """Start no more jobs of a queue, until it is resumed or the given instant.
+
+    Raises:
+        NotAllowed: the actor lacks manage_queue.
+        UnknownQueue: nothing names the queue.
+        ArgumentError: the name can be no queue's, or until has no time zone.
+    """
+    try:
+        pause.pause(
+            queue,
+            until=until,
+            actor=act.actor.name,
+            using=act.using,
+            known=known_queues(),
+        )
+    except ValueError as error:
+        raise ArgumentError(str(error)) from None
+    act.note(queue, until=None if until is None else until.isoformat())
+
+
+@operation("manage_queue", subject="queue")
+def resume_queue(act: Act, queue: str) -> bool:
+    """Let a queue's jobs start again; tell whether it was paused.
+
+    Raises:
+        NotAllowed: the actor lacks manage_queue.
+    """
+    is_changed = pause.resume(queue, actor=act.actor.name, using=act.using)
+    if is_changed:
+        act.note(queue)
+    return is_changed
+
+
+@operation("manage_queue", subject="queue")
+def order_queue(act: Act, queue: str, order: policy.Policy) -> bool:
+    """Order a queue's jobs by "priority" or as they come, "fifo"; tell if that is new.
+
+    Raises:
+        NotAllowed: the actor lacks manage_queue.
+        UnknownQueue: nothing names the queue.
+        ArgumentError: the name can be no queue's, or the order is none.
+    """
+    try:
+        is_changed = policy.set_policy(
+            queue,
+            order,
+            actor=act.actor.name,
+            using=act.using,
+            known=known_queues(),
+        )
+    except ValueError as error:
+        raise ArgumentError(str(error)) from None
+    if is_changed:
+        act.note(queue, order=order)
+    return is_changed

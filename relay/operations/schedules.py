@@ -1,0 +1,159 @@
+"""What is done to schedules: run, pause, resume, create, edit, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+from uuid import UUID
+
+from relay.exceptions import Conflict, NotFound
+from relay.models import Schedule, ScheduleSource
+from relay.operations.registry import Act, operation
+from relay.scheduler import acts
+
+__all__ = [
+    "create_schedule",
+    "delete_schedule",
+    "edit_schedule",
+    "pause_schedules",
+    "resume_schedules",
+    "run_schedule",
+]
+
+
+@operation("run_schedule", subject="schedule")
+def run_schedule(act: Act, schedule_id: UUID) -> UUID:
+    """Enqueue a schedule's job now, apart from its due instants; return the job's id.
+
+    Raises:
+        NotAllowed: the actor lacks run_schedule.
+        NotFound: it is gone.
+        ScheduleError: it cannot be kept; nothing was enqueued.
+    """
+    [name] = _names(act, [schedule_id]).values()
+    job_id = acts.run_now(schedule_id, actor=act.actor.name, using=act.using)
+    act.note(name, job=str(job_id))
+    return job_id
+
+
+@operation("manage_schedule", subject="schedule")
+def pause_schedules(act: Act, schedule_ids: Iterable[UUID]) -> list[UUID]:
+    """Let schedules run no more until they are resumed; return those that did.
+
+    Raises:
+        NotAllowed: the actor lacks manage_schedule.
+        NotFound: one is gone; none was changed.
+    """
+    return _enable(act, schedule_ids, False)
+
+
+@operation("manage_schedule", subject="schedule")
+def resume_schedules(act: Act, schedule_ids: Iterable[UUID]) -> list[UUID]:
+    """Let paused schedules run again, from now on; as pause_schedules."""
+    return _enable(act, schedule_ids, True)
+
+
+@operation("manage_schedule", subject="schedule")
+def create_schedule(act: Act, schedule: Schedule) -> Schedule:
+    """Add a schedule.
+
+    Args:
+        schedule: not saved yet.
+
+    Raises:
+        NotAllowed: the actor lacks manage_schedule.
+        django.core.exceptions.ValidationError: it cannot be kept; the reasons by field.
+        Conflict: there is one of this name.
+    """
+    if Schedule.objects.using(act.using).filter(name=schedule.name).exists():
+        raise Conflict(f"there is a schedule {schedule.name!r} already")
+    schedule.source = ScheduleSource.DATABASE
+    schedule.save(using=act.using, force_insert=True)
+    act.note(schedule.name)
+    return schedule
+
+
+@operation("manage_schedule", subject="schedule")
+def edit_schedule(act: Act, schedule: Schedule, changed: Collection[str]) -> None:
+    """Save some columns of a schedule; what schedulers write meanwhile stays.
+
+    Args:
+        schedule: its row, with the new values.
+        changed: the names of the columns to save.
+
+    Raises:
+        NotAllowed: the actor lacks manage_schedule.
+        NotFound: it is gone.
+        Conflict: it is declared in code, where all but enabled is edited.
+        django.core.exceptions.ValidationError: it cannot be kept; the reasons by field.
+    """
+    rows = Schedule.objects.using(act.using).filter(pk=schedule.pk)
+    # Not all columns: Python cannot hold every time that a row may.
+    before = rows.select_for_update().only("name", "source", *changed).first()
+    if before is None:
+        raise NotFound(f"schedule {schedule.pk} does not exist")
+    if before.source == ScheduleSource.CODE and set(changed) - {"enabled"}:
+        raise _owned_by_code(before)
+    if changed:
+        schedule.save(using=act.using, update_fields=changed)
+        act.note(before.name, **_differences(before, schedule, changed))
+
+
+@operation("manage_schedule", subject="schedule")
+def delete_schedule(act: Act, schedule_id: UUID) -> None:
+    """Delete a schedule and its occurrences; its jobs stay.
+
+    Raises:
+        NotAllowed: the actor lacks manage_schedule.
+        NotFound: it is gone.
+        Conflict: it is declared in code, which would make it again: pause it.
+    """
+    rows = Schedule.objects.using(act.using).filter(pk=schedule_id)
+    schedule = rows.select_for_update().only("name", "source").first()
+    if schedule is None:
+        raise NotFound(f"schedule {schedule_id} does not exist")
+    if schedule.source == ScheduleSource.CODE:
+        raise _owned_by_code(schedule)
+    schedule.delete()
+    act.note(schedule.name)
+
+
+def _owned_by_code(schedule: Schedule) -> Conflict:
+    return Conflict(
+        f"schedule {schedule.name!r} is declared in code and would come back: change "
+        "it there, or pause it"
+    )
+
+
+def _enable(act: Act, schedule_ids: Iterable[UUID], enabled: bool) -> list[UUID]:
+    ids = list(schedule_ids)
+    names = _names(act, ids)
+    changed = acts.set_enabled(ids, enabled, actor=act.actor.name, using=act.using)
+    for schedule_id in changed:
+        act.note(names[schedule_id])
+    return changed
+
+
+def _names(act: Act, schedule_ids: Collection[UUID]) -> dict[UUID, str]:
+    rows = Schedule.objects.using(act.using).filter(pk__in=schedule_ids)
+    names = dict(rows.values_list("pk", "name"))
+    for schedule_id in schedule_ids:
+        if schedule_id not in names:
+            raise NotFound(f"schedule {schedule_id} does not exist")
+    return names
+
+
+def _differences(
+    before: Schedule, after: Schedule, changed: Collection[str]
+) -> dict[str, Any]:
+    """Return before and after by column; of arguments only that they were given."""
+    return {
+        name: None
+        if name == "args"
+        else [_shown(getattr(before, name)), _shown(getattr(after, name))]
+        for name in sorted(changed)
+    }
+
+
+def _shown(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int) else str(value)
