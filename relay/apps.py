@@ -28,6 +28,7 @@ class RelayConfig(AppConfig):
         install(self)
         autodiscover_modules("tasks")
         import_module("relay.load")  # its task, so that every worker knows it
+        import_module("relay.operations")  # the same
         if _serves_django_tasks():
             from relay.backends import discover  # here: needs Django 6.0, or a backport
 

@@ -1,6 +1,6 @@
 """Rows only: every statement that changes a job is in relay.engine."""
 
-from relay.models.access import Audit
+from relay.models.access import Audit, BulkOperation, BulkState
 from relay.models.job import (
     FINAL_STATES,
     LIVE_STATES,
@@ -27,6 +27,8 @@ __all__ = [
     "LIVE_STATES",
     "Attempt",
     "Audit",
+    "BulkOperation",
+    "BulkState",
     "CatchUp",
     "History",
     "Job",

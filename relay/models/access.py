@@ -1,4 +1,4 @@
-"""The rows of what people and clients did: who, what, from where, why."""
+"""The rows of what people and clients did: the record, and acts over many jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from django.db import models
 from django.db.models.functions import Now
 
-__all__ = ["Audit"]
+from relay.ids import uuid7
+
+__all__ = ["Audit", "BulkOperation", "BulkState"]
 
 if TYPE_CHECKING:
     _QuerySet = models.QuerySet["Audit"]
@@ -80,3 +82,56 @@ class Audit(models.Model):
             TypeError: always.
         """
         raise TypeError(_APPEND_ONLY)
+
+
+class BulkState(models.TextChoices):
+    """Where a bulk operation stands; the last three are final."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class BulkOperation(models.Model):
+    """One act over all jobs that match a filter, and how far it has come.
+
+    Each chunk of jobs is changed in one transaction with what stands here of it: who
+    goes on after a crash does no job twice and leaves none out.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    # What is done to each: cancel, retry, replay, run_now or delete.
+    action = models.TextField()
+    # As text, with instants in place of ages: it means the same at any later time.
+    filter = models.TextField()
+    # How many the asker was told of; more than a tenth above it ends the operation.
+    expected = models.IntegerField(null=True)
+    state = models.TextField(choices=BulkState.choices, db_default=BulkState.QUEUED)
+    matched = models.BigIntegerField(db_default=0)
+    done = models.BigIntegerField(db_default=0)
+    # Running jobs whose workers were asked to stop them.
+    asked = models.BigIntegerField(db_default=0)
+    # How many were left, by reason.
+    skipped = models.JSONField(default=dict)
+    failed = models.BigIntegerField(db_default=0)
+    # What is still to be gone through: states, and where in the first of them.
+    position = models.JSONField(default=dict)
+    error = models.TextField(null=True)
+    actor = models.TextField()
+    source = models.TextField()
+    reason = models.TextField(null=True)
+    request_id = models.TextField(null=True)
+    # The job that does it.
+    job_id = models.UUIDField(null=True)
+    cancel_requested_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(db_default=Now())
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "relay_operation"
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.filter}"

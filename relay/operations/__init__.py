@@ -6,6 +6,15 @@ transaction of the act; then the engine does it.
 
 from relay.engine.acts import ActReport
 from relay.operations.actor import PERMISSIONS, Actor, Source
+from relay.operations.bulk import (
+    Matched,
+    cancel_bulk,
+    count_bulk,
+    purge_queue,
+    start_bulk,
+)
+from relay.operations.filters import QUALIFIERS, from_parameters, parse
+from relay.operations.job_filter import FilterError, JobFilter, quoted
 from relay.operations.jobs import (
     AT_ONCE,
     EditOptions,
@@ -37,14 +46,20 @@ from relay.operations.workers import quiet_worker, resume_worker, stop_worker
 __all__ = [
     "AT_ONCE",
     "PERMISSIONS",
+    "QUALIFIERS",
     "ActReport",
     "Actor",
     "EditOptions",
+    "FilterError",
+    "JobFilter",
+    "Matched",
     "Operation",
     "Source",
     "all_operations",
+    "cancel_bulk",
     "cancel_job",
     "cancel_jobs",
+    "count_bulk",
     "create_schedule",
     "delete_job",
     "delete_jobs",
@@ -52,10 +67,14 @@ __all__ = [
     "edit_job",
     "edit_schedule",
     "enqueue_job",
+    "from_parameters",
     "order_queue",
+    "parse",
     "pause_queue",
     "pause_schedules",
+    "purge_queue",
     "quiet_worker",
+    "quoted",
     "replay_job",
     "replay_jobs",
     "resume_queue",
@@ -66,5 +85,6 @@ __all__ = [
     "run_job_now",
     "run_jobs_now",
     "run_schedule",
+    "start_bulk",
     "stop_worker",
 ]

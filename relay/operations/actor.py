@@ -35,6 +35,7 @@ PERMISSIONS: Final = frozenset(
         "run_schedule",
         "view_metrics",
         "view_audit",
+        "view_bulkoperation",
     }
 )
 

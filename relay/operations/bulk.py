@@ -1,0 +1,330 @@
+"""Acts over all jobs that match a filter: asked for, counted, run, cancelled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models.functions import Now
+from django.utils.dateparse import parse_datetime
+
+from relay.conf import check_queue_name, get_settings
+from relay.engine.acts import ActReport
+from relay.exceptions import ArgumentError, Conflict, DecodeError, MissingKey, NotFound
+from relay.failure import Failure
+from relay.models import BulkOperation, BulkState
+from relay.operations import matching
+from relay.operations.actor import Actor
+from relay.operations.filters import parse
+from relay.operations.job_filter import JobFilter, Term
+from relay.operations.jobs import VERBS
+from relay.operations.matching import ACTIONS, Place
+from relay.operations.registry import Act, operation
+from relay.tasks import task
+
+__all__ = ["Matched", "cancel_bulk", "count_bulk", "purge_queue", "start_bulk"]
+
+# Jobs changed by one transaction, and found by one statement: whatever was changed is
+# passed over by each search again. Source: docs/howto/many-jobs.md.
+CHUNK: Final = 1_000
+PAGE: Final = 20_000
+# Counted no further.
+COUNT_LIMIT: Final = 100_000
+_WAITING: Final = ("scheduled", "retrying", "queued")
+# By how much more than was expected an operation may come to.
+GROWTH: Final = 1.1
+
+# What a run writes of an operation; the rest is the asker's.
+_WRITTEN: Final = (
+    "state",
+    "matched",
+    "done",
+    "asked",
+    "skipped",
+    "failed",
+    "position",
+    "error",
+)
+_ENDED: Final = (BulkState.COMPLETED, BulkState.CANCELLED, BulkState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """How many jobs a bulk operation would be about.
+
+    Attributes:
+        count: how many, up to 100,000.
+        is_capped: whether there are more.
+    """
+
+    count: int
+    is_capped: bool
+
+
+def count_bulk(actor: Actor, action: str, filter: str | JobFilter) -> Matched:
+    """Count the jobs that start_bulk would be about, and change nothing.
+
+    Raises:
+        NotAllowed, ArgumentError: as start_bulk.
+    """
+    wanted = _checked(actor, action, filter, "count_bulk")
+    actor.require("bulk_job", "count_bulk")
+    return _count(action, wanted, get_settings().database)
+
+
+@operation("bulk_job", subject="bulk")
+def start_bulk(
+    act: Act, action: str, filter: str | JobFilter, *, expected: int | None = None
+) -> BulkOperation:
+    """Do something to all jobs that match a filter, in the background.
+
+    A job of relay's own, in the queue "default", changes 1,000 of them at a time, each
+    chunk in one transaction. Broken off it goes on where it was.
+
+    Args:
+        action: cancel, retry, replay, run_now or delete.
+        filter: in the filter language; not empty. Without a state it means those
+            in which the action is usual.
+        expected: how many the asker was told of. With more than a tenth above it the
+            operation is refused, or ends as it finds them.
+
+    Raises:
+        NotAllowed: the actor lacks bulk_job or the permission of the action.
+        ArgumentError: the action or the filter cannot be used.
+        Conflict: more match than expected.
+    """
+    wanted = _checked(act.actor, action, filter, act.operation)
+    return _start(act, action, wanted, expected)
+
+
+@operation("manage_queue", subject="queue")
+def purge_queue(act: Act, queue: str, *, expected: int | None = None) -> BulkOperation:
+    """Delete all jobs of a queue that wait, in the background, as start_bulk does.
+
+    Raises:
+        NotAllowed: the actor lacks manage_queue.
+        ArgumentError: the name can be no queue's.
+        Conflict: more wait than expected.
+    """
+    try:
+        terms = (Term("queue", (check_queue_name(queue),)), Term("state", _WAITING))
+    except ValueError as error:
+        raise ArgumentError(str(error)) from None
+    wanted = JobFilter(terms)
+    return _start(act, "delete", wanted, expected)
+
+
+@operation("bulk_job", subject="bulk")
+def cancel_bulk(act: Act, bulk_id: UUID) -> None:
+    """Let a bulk operation go no further than the chunk it is at.
+
+    Raises:
+        NotAllowed: the actor lacks bulk_job.
+        NotFound: there is none.
+        Conflict: it has ended.
+    """
+    rows = BulkOperation.objects.using(act.using).filter(pk=bulk_id)
+    bulk = rows.select_for_update().first()
+    if bulk is None:
+        raise NotFound(f"bulk operation {bulk_id} does not exist")
+    if bulk.state in _ENDED:
+        raise Conflict(f"cannot cancel bulk operation {bulk_id}: it is {bulk.state}")
+    rows.update(cancel_requested_at=Now())
+    if bulk.state == BulkState.QUEUED:
+        rows.update(state=BulkState.CANCELLED, finished_at=Now())
+    act.note(bulk_id)
+
+
+def _checked(
+    actor: Actor, action: str, filter: str | JobFilter, operation: str
+) -> JobFilter:
+    wanted = parse(str(filter))  # as the run reads it
+    matching.states_of(action, wanted)
+    for permission in (ACTIONS[action].permission, *wanted.permissions):
+        actor.require(permission, operation)
+    return wanted
+
+
+def _count(action: str, wanted: JobFilter, using: str) -> Matched:
+    states = matching.states_of(action, wanted)
+    return Matched(*matching.count(wanted, states, limit=COUNT_LIMIT, using=using))
+
+
+def _start(
+    act: Act, action: str, wanted: JobFilter, expected: int | None
+) -> BulkOperation:
+    if expected is not None:
+        _check_expected(expected)
+        found = _count(action, wanted, act.using)
+        if found.count > expected * GROWTH:
+            raise Conflict(_too_many(found.count, expected))
+    bulk = BulkOperation(
+        action=action,
+        filter=str(wanted),
+        expected=expected,
+        position={"states": matching.states_of(action, wanted)},
+        actor=act.actor.name,
+        source=act.actor.source,
+        reason=act.actor.reason,
+        request_id=act.actor.request_id,
+    )
+    bulk.job_id = run_bulk.using(priority=100).enqueue(str(bulk.pk)).id
+    bulk.save(using=act.using, force_insert=True)
+    bulk.refresh_from_db(using=act.using)
+    target = bulk.pk if act.subject == "bulk" else wanted.terms[0].values[0]
+    act.note(target, bulk=str(bulk.pk), action=action, filter=bulk.filter)
+    return bulk
+
+
+def _check_expected(expected: object) -> None:
+    if isinstance(expected, bool) or not isinstance(expected, int) or expected < 0:
+        raise ArgumentError(f"expected={expected!r}: give a whole number, or None")
+
+
+def _too_many(found: int, expected: int) -> str:
+    return (
+        f"{found:,} jobs match and {expected:,} were expected: look again, and give "
+        "what you find"
+    )
+
+
+# --- the run, in a worker ------------------------------------------------------------
+
+
+@task(name="relay.bulk.failed")
+def note_failed(failure: Failure) -> None:
+    """Say of a bulk operation that nobody goes on with it."""
+    BulkOperation.objects.using(get_settings().database).filter(
+        job_id=failure.job_id, state__in=(BulkState.QUEUED, BulkState.RUNNING)
+    ).update(
+        state=BulkState.FAILED,
+        finished_at=Now(),
+        error=f"{failure.error_class}: {failure.error_message}",
+    )
+
+
+@task(name="relay.bulk", on_failure=note_failed)
+def run_bulk(bulk_id: str) -> None:
+    """Go through a bulk operation, from where it is to its end."""
+    run = _Run(UUID(bulk_id), get_settings().database)
+    while run.step():
+        pass
+
+
+class _Run:
+    """One run through a bulk operation; others may have begun it, or be at it too."""
+
+    def __init__(self, bulk_id: UUID, using: str) -> None:
+        self._id = bulk_id
+        self._using = using
+        # Found and not gone through yet, of one state; and whether there may be more.
+        self._page: list[Place] = []
+        self._state: str | None = None
+        self._has_more = False
+        self._is_changed = True
+
+    def step(self) -> bool:
+        """Do one chunk, in one transaction with what is noted of it; False at the end.
+
+        Whoever else is at the same operation waits here, and then goes on behind it.
+        """
+        with transaction.atomic(using=self._using):
+            rows = BulkOperation.objects.using(self._using).filter(pk=self._id)
+            bulk = rows.select_for_update().first()
+            if bulk is None or bulk.state in _ENDED:
+                return False
+            if bulk.state == BulkState.QUEUED:
+                bulk.state = BulkState.RUNNING
+                rows.update(started_at=Now())
+            self._go_on(bulk)
+            if bulk.state in _ENDED:
+                rows.update(finished_at=Now())
+            bulk.save(
+                using=self._using,
+                update_fields=_WRITTEN,
+            )
+            return bulk.state == BulkState.RUNNING
+
+    def _go_on(self, bulk: BulkOperation) -> None:
+        if bulk.cancel_requested_at is not None:
+            bulk.state = BulkState.CANCELLED
+            return
+        states = bulk.position["states"]
+        if not states:
+            bulk.state = BulkState.COMPLETED
+            return
+        chunk = self._next_chunk(bulk, states[0])
+        if not chunk:
+            bulk.position = {"states": states[1:]}
+            self._state = None
+            return
+        bulk.matched += len(chunk)
+        if bulk.expected is not None and bulk.matched > bulk.expected * GROWTH:
+            bulk.matched -= len(chunk)
+            bulk.state = BulkState.FAILED
+            bulk.error = _too_many(bulk.matched + len(chunk), bulk.expected)
+            return
+        self._change(bulk, [place.id for place in chunk])
+        if matching.has_places(bulk.action, states[0]):
+            bulk.position = {"states": states, **_written(chunk[-1])}
+
+    def _next_chunk(self, bulk: BulkOperation, state: str) -> Sequence[Place]:
+        if self._state != state or (not self._page and self._has_more):
+            # Nothing of a whole page was to be changed: the same would be found again.
+            if self._state == state and not self._is_changed:
+                return ()
+            after = _place(bulk.position)
+            self._page = matching.find(
+                parse(bulk.filter),
+                state,
+                after=after,
+                limit=PAGE,
+                using=self._using,
+            )
+            self._has_more = len(self._page) == PAGE
+            self._is_changed = matching.has_places(bulk.action, state)
+            self._state = state
+        chunk, self._page = self._page[:CHUNK], self._page[CHUNK:]
+        return chunk
+
+    def _change(self, bulk: BulkOperation, ids: Sequence[UUID]) -> None:
+        for report, failed in self._reports(bulk, ids):
+            bulk.done += len(report.done)
+            bulk.asked += len(report.asked)
+            bulk.failed += failed
+            reasons = Counter(bulk.skipped)
+            reasons.update(skip.reason for skip in report.skipped)
+            bulk.skipped = dict(reasons)
+            self._is_changed |= bool(report.done or report.asked)
+
+    def _reports(
+        self, bulk: BulkOperation, ids: Sequence[UUID]
+    ) -> list[tuple[ActReport, int]]:
+        """Act on all at once, or one by one where one of them cannot be read."""
+        act = VERBS[bulk.action]
+        try:
+            with transaction.atomic(using=self._using):
+                return [(act(ids, bulk.actor, self._using), 0)]
+        except (DecodeError, MissingKey):
+            if len(ids) == 1:
+                return [(ActReport((), ()), 1)]
+        return [each for job_id in ids for each in self._reports(bulk, [job_id])]
+
+
+def _written(place: Place) -> dict[str, Any]:
+    at = place.finished_at
+    return {"id": str(place.id), "at": None if at is None else at.isoformat()}
+
+
+def _place(position: dict[str, Any]) -> Place | None:
+    if "id" not in position:
+        return None
+    at: datetime | None = None
+    if position["at"] is not None:
+        at = parse_datetime(position["at"])
+    return Place(UUID(position["id"]), at)

@@ -1,0 +1,234 @@
+"""The filter language: which jobs, in one line of text.
+
+`state:failed queue:mail task:send_* tag:vip age:>1h "connection refused"`: all parts
+have to hold; within one, what stands between commas is or. What may be asked for is the
+list QUALIFIERS and nothing else.
+Source: docs/reference/filters.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from relay.conf import check_queue_name
+from relay.exceptions import ArgumentError
+from relay.labels import check_tag
+from relay.models import JobState
+from relay.operations.job_filter import FilterError, JobFilter, Term
+
+__all__ = ["QUALIFIERS", "from_parameters", "parse"]
+
+# Of a text: as long as MOST_VALUES ids.
+LONGEST: Final = 40_000
+MOST_VALUES: Final = 1_000
+# Deeper than this no argument is nested.
+MOST_STEPS: Final = 20
+
+# Other words for states. Source: docs/reference/filters.md, "States".
+_ALIASES: Final = {
+    "pending": "queued",
+    "ready": "queued",
+    "available": "queued",
+    "waiting": "blocked",
+    "retry": "retrying",
+    "retryable": "retrying",
+    "active": "running",
+    "executing": "running",
+    "succeeded": "completed",
+    "done": "completed",
+    "archived": "failed",
+    "dead": "failed",
+    "dlq": "failed",
+    "discarded": "failed",
+    "canceled": "cancelled",
+}
+_TOKEN: Final = re.compile(
+    r"""(?P<name>[A-Za-z_][A-Za-z0-9_.-]*):(?P<value>(?:"[^"]*"|[^\s"])*)
+        |"(?P<words>[^"]*)"|(?P<word>[^\s"]+)|(?P<broken>")""",
+    re.VERBOSE,
+)
+_VALUE: Final = re.compile(r'"([^"]*)"|([^,"]+)')
+_SPAN: Final = re.compile(r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_UNITS: Final = ("weeks", "days", "hours", "minutes", "seconds")
+
+
+# --- reading -------------------------------------------------------------------------
+
+
+def parse(text: str, *, now: datetime | None = None) -> JobFilter:
+    """Return the filter that a text says.
+
+    Args:
+        now: what ages count back from; the clock's time unless given.
+
+    Raises:
+        FilterError: a qualifier is unknown, or a value cannot be one of its.
+    """
+    if len(text) > LONGEST or "\x00" in text:
+        raise FilterError(
+            f"a filter is a text of at most {LONGEST:,} characters without NUL"
+        )
+    moment = now or timezone.now().astimezone(UTC)
+    terms: list[Term] = []
+    words: list[str] = []
+    for found in _TOKEN.finditer(text):
+        if found["broken"]:
+            raise FilterError(
+                "a quotation mark is not closed: write error text as "
+                '"connection refused"'
+            )
+        if found["name"] is None:
+            words += [word for word in (found["words"] or found["word"],) if word]
+        else:
+            terms.append(_term(found["name"], _split(found["value"]), moment))
+    return _made(terms, words)
+
+
+def from_parameters(
+    given: Mapping[str, str], *, now: datetime | None = None
+) -> JobFilter:
+    """Return the filter that parameters of a URL say: a qualifier is a name; q a text.
+
+    Raises:
+        FilterError: as parse().
+    """
+    moment = now or timezone.now().astimezone(UTC)
+    rest = parse(given["q"], now=moment) if "q" in given else JobFilter(())
+    terms = [
+        _term(name, _split(value), moment)
+        for name, value in given.items()
+        if name != "q"
+    ]
+    return _made([*terms, *rest.terms], rest.words)
+
+
+def _made(terms: Iterable[Term], words: Iterable[str]) -> JobFilter:
+    made = JobFilter(tuple(terms), tuple(words))
+    if made.states is not None and not made.states:
+        raise FilterError("no job can be in all the states that the filter asks for")
+    return made
+
+
+def _split(value: str) -> Iterator[str]:
+    for quoted, plain in _VALUE.findall(value):
+        yield quoted or plain
+
+
+def _term(name: str, given: Iterable[str], now: datetime) -> Term:
+    values = tuple(dict.fromkeys(given))
+    if not values:
+        raise FilterError(f"{name}: has no value", name)
+    if len(values) > MOST_VALUES:
+        raise FilterError(f"{name}: has more than {MOST_VALUES:,} values", name)
+    if name.startswith("args.") and name != "args.":
+        if name.count(".") > MOST_STEPS:
+            raise FilterError(f"{name}: is deeper than {MOST_STEPS} steps", name)
+        return Term(name, values)
+    if name in _AGES:
+        if len(values) > 1:
+            raise FilterError(f"{name}: takes one value", name)
+        return _aged(name, values[0], now)
+    read = _READERS.get(name)
+    if read is None:
+        raise FilterError(
+            f"unknown qualifier {name!r}: there are {', '.join(QUALIFIERS)}; a text "
+            "with a colon is quoted",
+            name,
+        )
+    try:
+        return Term(name, tuple(read(value) for value in values))
+    except ValueError as error:
+        raise FilterError(f"{name}:{values[0]}: {error}", name) from None
+    except ArgumentError as error:
+        raise FilterError(f"{name}: {error}", name) from None
+
+
+def _aged(name: str, value: str, now: datetime) -> Term:
+    """Return a span back from now, or ahead of it, as the instant that it means."""
+    sign, span = value[:1], _span(value[1:])
+    if sign not in "<>" or span is None:
+        raise FilterError(
+            f"{name}:{value}: write {name}:>1h, {name}:<30m or {name}:<1d12h", name
+        )
+    before, after = _AGES[name]
+    if name == "due":  # ahead: more than an hour from now is after it
+        return Term(after if sign == ">" else before, (now + span,))
+    return Term(before if sign == ">" else after, (now - span,))
+
+
+def _span(text: str) -> timedelta | None:
+    found = _SPAN.fullmatch(text)
+    if found is None or not any(found.groups()) or len(text) > 20:
+        return None
+    parts = zip(_UNITS, found.groups(), strict=True)
+    try:
+        span = timedelta(**{unit: int(number or 0) for unit, number in parts})
+    except OverflowError:
+        return None
+    return span if span < timedelta(days=36_525) else None
+
+
+def _state(value: str) -> str:
+    state = _ALIASES.get(value.lower(), value.lower())
+    if state not in JobState.values:
+        raise ValueError(f"no state; there are {', '.join(JobState.values)}")
+    return state
+
+
+def _uuid(value: str) -> UUID:
+    try:
+        return UUID(value)
+    except ValueError:
+        raise ValueError("no id: give all 36 characters") from None
+
+
+def _moment(value: str) -> datetime:
+    try:
+        moment = parse_datetime(value)
+    except ValueError:
+        moment = None
+    if moment is None or moment.utcoffset() is None:
+        raise ValueError("no time: write 2026-11-30T08:00:00Z")
+    return moment.astimezone(UTC)
+
+
+def _name(value: str) -> str:
+    if not value.isprintable() or len(value) > 500:
+        raise ValueError("no name: control characters, or too long")
+    return value
+
+
+# --- what may be asked for -----------------------------------------------------------
+
+# A span of time, and which two instants it may mean: before it, after it.
+_AGES: Final = {
+    "age": ("created_before", "created_after"),
+    "finished": ("finished_before", "finished_after"),
+    "due": ("run_at_before", "run_at_after"),
+}
+_READERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "id": _uuid,
+    "state": _state,
+    "queue": check_queue_name,
+    "task": _name,
+    "tag": check_tag,
+    "error": _name,
+    "worker": _name,
+    "schedule": _name,
+    "replay_of": _uuid,
+    "created_after": _moment,
+    "created_before": _moment,
+    "finished_after": _moment,
+    "finished_before": _moment,
+    "run_at_after": _moment,
+    "run_at_before": _moment,
+}
+# All that may be asked for, as errors and documentation list them.
+QUALIFIERS: Final = (*_READERS, *_AGES, "args.<path>")

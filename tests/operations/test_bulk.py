@@ -1,0 +1,312 @@
+"""Acts over all jobs that match: counted, run in chunks, broken off, refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from django.db import connection
+
+from relay import operations
+from relay.engine.acts import ActReport
+from relay.exceptions import ArgumentError, Conflict, DecodeError, NotAllowed, NotFound
+from relay.failure import Failure
+from relay.ids import uuid7
+from relay.models import Audit, BulkOperation, History, Job
+from relay.operations import Actor, bulk, matching, parse
+from tests.operations.factory import actor, make_job
+
+pytestmark = pytest.mark.django_db
+
+LATER = datetime(2999, 1, 1, tzinfo=UTC)
+ROOT = Actor(name="root", source="cli", reason="why")
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "CHUNK", 2)
+    monkeypatch.setattr(bulk, "PAGE", 4)
+
+
+def run(made: BulkOperation) -> BulkOperation:
+    bulk.run_bulk(str(made.pk))
+    made.refresh_from_db()
+    return made
+
+
+def steps(made: BulkOperation, count: int) -> None:
+    """Take some steps, as a worker that is then gone."""
+    one = bulk._Run(made.pk, "default")
+    for _ in range(count):
+        one.step()
+
+
+@pytest.mark.parametrize(
+    ("action", "before", "after"),
+    [
+        ("cancel", "queued", "cancelled"),
+        ("cancel", "scheduled", "cancelled"),
+        ("retry", "failed", "queued"),
+        ("retry", "cancelled", "queued"),
+        ("run_now", "retrying", "queued"),
+        ("delete", "completed", None),
+        ("delete", "queued", None),
+    ],
+)
+def test_an_action_reaches_all_that_match_and_no_other(
+    action: str, before: str, after: str | None
+) -> None:
+    jobs = [make_job(before, queue="mail", run_at=LATER) for _ in range(9)]
+    other = make_job(before, queue="web", run_at=LATER)
+
+    made = run(operations.start_bulk(ROOT, action, f"queue:mail state:{before}"))
+
+    assert (made.state, made.matched, made.done) == ("completed", 9, 9)
+    assert (made.skipped, made.failed, made.error) == ({}, 0, None)
+    assert made.started_at is not None
+    assert made.finished_at is not None
+    found = dict(Job.objects.values_list("pk", "state"))
+    assert {found.get(job.pk) for job in jobs} == {after}
+    assert found[other.pk] == before
+    actors = History.objects.exclude(actor=None).values_list("actor", flat=True)
+    assert set(actors) <= {"root"}
+
+
+def test_all_states_that_are_usual_are_meant_unless_one_is_named() -> None:
+    for state in ("queued", "scheduled", "retrying", "running", "failed"):
+        make_job(state, queue="mail", run_at=LATER)
+
+    made = run(operations.start_bulk(ROOT, "cancel", "queue:mail"))
+
+    assert (made.matched, made.done, made.asked) == (4, 3, 1)
+    assert Job.objects.filter(state="failed").count() == 1
+
+
+def test_an_operation_is_stored_with_who_and_what_and_on_record() -> None:
+    make_job("failed")
+
+    made = operations.start_bulk(ROOT, "retry", "state:failed age:<1h", expected=1)
+
+    assert (made.state, made.actor, made.source, made.reason) == (
+        *("queued", "root"),
+        *("cli", "why"),
+    )
+    assert made.filter.startswith("state:failed created_after:20")
+    job = Job.objects.get(pk=made.job_id)
+    assert (job.task, job.queue) == ("relay.bulk", "default")
+    row = Audit.objects.get()
+    assert (row.operation, row.target) == ("start_bulk", str(made.pk))
+
+
+def test_who_goes_on_after_a_crash_does_no_job_twice_and_leaves_none_out() -> None:
+    jobs = [make_job(state) for state in ("failed", "completed") for _ in range(7)]
+    made = operations.start_bulk(ROOT, "replay", "state:failed,completed")
+
+    steps(made, 2)
+    steps(made, 3)
+    run(made)
+
+    assert (made.state, made.matched, made.done) == ("completed", 14, 14)
+    replays = Job.objects.exclude(replay_of=None).values_list("replay_of", flat=True)
+    assert sorted(replays) == sorted(job.pk for job in jobs)
+
+
+def test_jobs_that_ended_at_one_instant_are_all_replayed() -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    for number in range(9):
+        make_job("completed", finished_at=at + timedelta(seconds=number // 5))
+
+    made = run(operations.start_bulk(ROOT, "replay", "state:completed"))
+
+    assert made.done == 9
+
+
+def test_a_cancelled_operation_goes_no_further() -> None:
+    for _ in range(9):
+        make_job("failed")
+    made = operations.start_bulk(ROOT, "retry", "state:failed")
+    steps(made, 2)
+
+    operations.cancel_bulk(ROOT, made.pk)
+    run(made)
+
+    assert (made.state, made.done) == ("cancelled", 4)
+    assert Job.objects.filter(state="failed").count() == 5
+    with pytest.raises(Conflict, match="cancelled"):
+        operations.cancel_bulk(ROOT, made.pk)
+
+
+def test_an_operation_that_has_not_begun_is_cancelled_at_once() -> None:
+    make_job("failed")
+    made = operations.start_bulk(ROOT, "retry", "state:failed")
+
+    operations.cancel_bulk(ROOT, made.pk)
+
+    made.refresh_from_db()
+    assert made.state == "cancelled"
+    assert run(made).done == 0
+    with pytest.raises(NotFound):
+        operations.cancel_bulk(ROOT, uuid7())
+
+
+def test_more_than_was_expected_is_refused_or_ends_the_operation() -> None:
+    for _ in range(11):
+        make_job("failed")
+
+    with pytest.raises(Conflict, match="11 jobs match and 9 were expected"):
+        operations.start_bulk(ROOT, "retry", "state:failed", expected=9)
+    assert not BulkOperation.objects.exists()
+    made = operations.start_bulk(ROOT, "retry", "state:failed", expected=10)
+    for _ in range(4):
+        make_job("failed")
+    run(made)
+
+    assert (made.state, made.matched, made.done) == ("failed", 10, 10)
+    assert "were expected" in (made.error or "")
+    assert Job.objects.filter(state="failed").count() == 5
+
+
+def test_what_is_skipped_is_counted_by_its_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs = [make_job("failed") for _ in range(5)]
+    make_job("queued", replay_of=jobs[0].pk)
+
+    made = run(operations.start_bulk(ROOT, "replay", "state:failed"))
+
+    assert (made.matched, made.done) == (5, 4)
+    assert made.skipped == {"has a replay that has not ended": 1}
+
+
+def test_one_that_cannot_be_read_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [make_job("failed") for _ in range(3)]
+
+    def act(ids: Sequence[UUID], actor: str, using: str) -> ActReport:
+        if jobs[1].pk in ids:
+            raise DecodeError("altered")
+        return ActReport(tuple(ids), ())
+
+    monkeypatch.setattr(bulk, "VERBS", {"replay": act})
+
+    made = run(operations.start_bulk(ROOT, "replay", "state:failed"))
+
+    assert (made.state, made.done, made.failed) == ("completed", 2, 1)
+
+
+def test_an_operation_does_not_end_itself() -> None:
+    make_job()
+
+    made = operations.start_bulk(ROOT, "cancel", "state:queued")
+    run(made)
+
+    assert made.done == 1
+    assert Job.objects.get(pk=made.job_id).state == "queued"
+
+
+def test_an_operation_whose_job_failed_for_good_says_so() -> None:
+    made = operations.start_bulk(ROOT, "retry", "state:failed")
+
+    bulk.note_failed(
+        Failure(
+            job_id=made.job_id or uuid7(),
+            task="relay.bulk",
+            queue="default",
+            attempt=26,
+            error_class="OperationalError",
+            error_message="gone",
+        )
+    )
+
+    made.refresh_from_db()
+    assert (made.state, made.error) == ("failed", "OperationalError: gone")
+
+
+def test_a_dry_run_counts_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        make_job("failed")
+    make_job("queued")
+
+    assert operations.count_bulk(ROOT, "retry", "age:<1h").count == 3
+    monkeypatch.setattr(bulk, "COUNT_LIMIT", 2)
+    capped = operations.count_bulk(ROOT, "retry", "age:<1h")
+    assert (capped.count, capped.is_capped) == (2, True)
+
+
+def test_a_queue_is_purged_of_what_waits() -> None:
+    for state in ("queued", "scheduled", "running", "failed"):
+        make_job(state, queue="mail", run_at=LATER)
+    make_job(queue="web")
+
+    made = run(operations.purge_queue(actor("manage_queue"), "mail", expected=2))
+
+    assert made.done == 2
+    left = Job.objects.exclude(task="relay.bulk").values_list("queue", "state")
+    assert sorted(left) == [("mail", "failed"), ("mail", "running"), ("web", "queued")]
+    assert Audit.objects.get().target == "mail"
+    with pytest.raises(ArgumentError):
+        operations.purge_queue(ROOT, "mail state:failed")
+
+
+@pytest.mark.parametrize(
+    ("permissions", "filter", "missing"),
+    [
+        (("retry_job",), "state:failed", "bulk_job"),
+        (("bulk_job",), "state:failed", "retry_job"),
+        (("bulk_job", "retry_job"), "args.x:1", "view_payload"),
+    ],
+)
+def test_an_operation_needs_bulk_the_actions_and_to_see_what_it_asks_of(
+    permissions: tuple[str, ...], filter: str, missing: str
+) -> None:
+    asker = actor(*permissions)
+
+    with pytest.raises(NotAllowed, match=missing):
+        operations.start_bulk(asker, "retry", filter)
+    with pytest.raises(NotAllowed, match=missing):
+        operations.count_bulk(asker, "retry", filter)
+
+    assert not BulkOperation.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("action", "filter", "says"),
+    [
+        ("explode", "state:failed", "give one of cancel"),
+        ("retry", "", "all jobs"),
+        ("retry", "state:queued", "failed, cancelled"),
+        ("retry", "colour:red", "unknown"),
+    ],
+)
+def test_what_makes_no_operation_is_refused(
+    action: str, filter: str, says: str
+) -> None:
+    with pytest.raises(ArgumentError, match=says):
+        operations.start_bulk(ROOT, action, filter)
+    with pytest.raises(ArgumentError, match="whole number"):
+        operations.start_bulk(ROOT, "retry", "state:failed", expected=-1)
+
+
+INDEXES = {
+    "scheduled": "relay_job_due_idx",
+    "retrying": "relay_job_due_idx",
+    "queued": "relay_job_ready_idx",
+    "running": "relay_job_held_idx",
+    "completed": "relay_job_final_idx",
+    "failed": "relay_job_failed_idx",
+    "cancelled": "relay_job_failed_idx",
+}
+
+
+@pytest.mark.parametrize("state", INDEXES)
+@pytest.mark.parametrize("text", ["queue:mail", "task:a.*", "tag:vip", "args.x:1"])
+def test_each_state_is_gone_through_along_an_index(state: str, text: str) -> None:
+    rows = matching._rows(parse(text), state, "default").values_list("id")
+
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+    plan = rows[: bulk.PAGE].explain()
+
+    assert "Seq Scan" not in plan
+    assert INDEXES[state] in plan or "relay_job_tags_idx" in plan

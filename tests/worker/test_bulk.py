@@ -1,0 +1,38 @@
+"""A bulk operation in real workers, one of which dies in the middle of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from relay import operations
+from relay.models import BulkOperation
+from relay.operations import Actor
+from tests.worker.harness import Database, Workers, until
+
+pytestmark = pytest.mark.slow
+
+
+def test_an_operation_outlives_the_process_that_runs_it(
+    database: Database, workers: Workers
+) -> None:
+    count = 5_000
+    database.enqueue("quick", count=count, state="failed", queue="away", wake=False)
+    worker = workers.start("-c", "1", "-q", "default")
+    root = Actor(name="root", source="cli")
+
+    made = operations.start_bulk(root, "retry", "queue:away", expected=count)
+    until(lambda: BulkOperation.objects.get(pk=made.pk).done > 0)
+    for pid in worker.child_pids():
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: BulkOperation.objects.get(pk=made.pk).state == "completed")
+
+    made.refresh_from_db()
+    assert (made.matched, made.done, made.failed) == (count, count, 0)
+    assert database.states().get("queued") == count
+    assert database.ask("SELECT count(*) FROM relay_history WHERE event='retry'") == (
+        count
+    )
+    assert worker.stop() == 0
