@@ -12,7 +12,7 @@ from relay.envelopes import SEALED
 from relay.packing import TAG
 from relay.sensitive import MASK
 
-__all__ = ["redact"]
+__all__ = ["conceal", "redact"]
 
 # As jsonb_pretty writes: one item a line, strings on one line each.
 _LINE: Final = re.compile(r'( *)(?:"((?:[^"\\]|\\.)*)": )?(.*?)(,?)', re.DOTALL)
@@ -35,6 +35,11 @@ def redact(text: str | None) -> str | None:
         return None
     pattern = _pattern(get_settings().redacted_names)
     return "\n".join(_redacted(text.split("\n"), pattern))
+
+
+def conceal(text: str | None) -> str | None:
+    """Return a mask for the whole document: for who may not see payloads."""
+    return None if text is None else MASK
 
 
 def _redacted(lines: list[str], pattern: re.Pattern[str]) -> Iterator[str]:

@@ -8,12 +8,14 @@ from typing import Any, Final
 from django.contrib import admin
 from django.db import models
 from django.db.models.functions import Cast
+from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from relay.admin.lists import (
     NOTHING,
     RelayAdmin,
+    actor_of,
     clamped,
     cut,
     moment,
@@ -21,7 +23,7 @@ from relay.admin.lists import (
     showing,
 )
 from relay.models import Attempt, History, Job, Output, Step
-from relay.redaction import redact
+from relay.redaction import conceal, redact
 
 __all__ = ["JobPage"]
 
@@ -30,15 +32,27 @@ LATEST: Final = 100
 
 
 class JobPage(RelayAdmin):
-    """Payloads, redacted, and a job's past: attempts, logs, steps, history."""
+    """Payloads, redacted, and a job's past: attempts, logs, steps, history.
+
+    Without view_payload arguments, results, progress and steps' values are masks.
+    """
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Any:
+        job = super().get_object(request, object_id, from_field)
+        if job is not None:
+            is_shown = actor_of(request).may("view_payload")
+            job.of_payload = redact if is_shown else conceal
+        return job
 
     @admin.display(description="arguments")
     def arguments_text(self, job: Any) -> SafeString | str:
-        return showing(redact(job.shown_args))
+        return showing(job.of_payload(job.shown_args))
 
     @admin.display(description="result")
     def result_text(self, job: Any) -> SafeString | str:
-        return showing(redact(job.shown_result))
+        return showing(job.of_payload(job.shown_result))
 
     @admin.display(description="error message")
     def error_text(self, job: Any) -> SafeString | str:
@@ -46,7 +60,7 @@ class JobPage(RelayAdmin):
 
     @admin.display(description="progress")
     def progress_text(self, job: Any) -> SafeString | str:
-        return showing(redact(job.shown_progress))
+        return showing(job.of_payload(job.shown_progress))
 
     @admin.display(description="tags")
     def tags_text(self, job: Any) -> SafeString | str:
@@ -123,7 +137,7 @@ class JobPage(RelayAdmin):
         )
 
     @admin.display(description="steps done")
-    def past_steps(self, job: Job) -> SafeString | str:
+    def past_steps(self, job: Any) -> SafeString | str:
         rows = (
             Step.objects.using(self.alias)
             .filter(job_id=job.pk)
@@ -133,7 +147,7 @@ class JobPage(RelayAdmin):
         return _table(
             ("Step", "Attempt", "Done", "Value"),
             (
-                (name, attempt, moment(done_at), showing(redact(value)))
+                (name, attempt, moment(done_at), showing(job.of_payload(value)))
                 for name, attempt, done_at, value in rows[:LATEST]
             ),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 from uuid import UUID
 
@@ -12,7 +12,9 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.db import models
 from django.db.models.functions import Cast, Coalesce
 from django.http import HttpRequest
+from django.utils.html import format_html
 
+from relay import operations
 from relay.admin.job_page import JobPage
 from relay.admin.lists import (
     StateFilter,
@@ -21,10 +23,9 @@ from relay.admin.lists import (
     pretty,
 )
 from relay.conf import get_settings
-from relay.engine import control, replay
-from relay.engine.acts import ActReport
-from relay.exceptions import DecodeError, MissingKey
+from relay.exceptions import ArgumentError, DecodeError, MissingKey, NotAllowed
 from relay.models import Job, JobState, Queue
+from relay.operations import Actor, ActReport, JobFilter, from_parameters, quoted
 from relay.tasks import known_queues
 
 __all__ = ["JobAdmin"]
@@ -32,8 +33,8 @@ __all__ = ["JobAdmin"]
 # What no index serves is looked for among this many of the newest jobs. Source:
 # docs/reference/admin.md, "What is searched".
 NEWEST: Final = 100_000
-# Most jobs that one action changes: it is one statement inside the request.
-MOST_AT_ONCE: Final = 1_000
+# Most jobs that one action changes inside the request; more become a bulk operation.
+MOST_AT_ONCE: Final = operations.AT_ONCE
 # The order each index gives, and no more: with it a list reads no more rows than it
 # shows, also where half a million jobs are due at the same instant.
 _NEWEST_FIRST: Final = ("-id",)
@@ -243,41 +244,55 @@ class JobAdmin(JobPage):
 
     # --- actions ---------------------------------------------------------------------
 
-    @admin.action(description="Cancel selected jobs", permissions=["change"])
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        return actor_of(request).may("cancel_job")
+
+    def has_retry_permission(self, request: HttpRequest) -> bool:
+        return actor_of(request).may("retry_job")
+
+    @admin.action(description="Cancel selected jobs", permissions=["cancel"])
     def cancel(self, request: HttpRequest, queryset: models.QuerySet[Job]) -> None:
-        self._act(request, queryset, control.cancel_many, "cancelled")
+        self._act(request, queryset, "cancel", operations.cancel_jobs, "cancelled")
 
     @admin.action(
-        description="Retry selected jobs (the same job again)", permissions=["change"]
+        description="Retry selected jobs (the same job again)", permissions=["retry"]
     )
     def retry(self, request: HttpRequest, queryset: models.QuerySet[Job]) -> None:
-        self._act(request, queryset, control.retry_many, "made ready again")
+        done = "made ready again"
+        self._act(request, queryset, "retry", operations.retry_jobs, done)
 
     @admin.action(
-        description="Replay selected jobs (a new job like it)", permissions=["change"]
+        description="Replay selected jobs (a new job like it)", permissions=["retry"]
     )
     def replay(self, request: HttpRequest, queryset: models.QuerySet[Job]) -> None:
-        self._act(request, queryset, replay.replay_many, "replayed")
+        self._act(request, queryset, "replay", operations.replay_jobs, "replayed")
 
-    @admin.action(description="Run selected jobs now", permissions=["change"])
+    @admin.action(description="Run selected jobs now", permissions=["retry"])
     def run_now(self, request: HttpRequest, queryset: models.QuerySet[Job]) -> None:
-        self._act(request, queryset, control.run_now_many, "made ready")
+        self._act(request, queryset, "run_now", operations.run_jobs_now, "made ready")
 
     def _act(
         self,
         request: HttpRequest,
         queryset: models.QuerySet[Job],
-        act: Callable[..., ActReport],
+        action: str,
+        act: Callable[[Actor, Iterable[UUID]], ActReport],
         done: str,
     ) -> None:
+        if self.is_all_of_more(request, queryset, limit=MOST_AT_ONCE):
+            self._start_bulk(request, action)
+            return
         ids = self.selected_ids(request, queryset, limit=MOST_AT_ONCE)
         if ids is None:
             return
         try:
-            report = act(ids, actor=actor_of(request), using=self.alias)
+            report = act(actor_of(request), ids)
         except (DecodeError, MissingKey) as error:  # of arguments that are encrypted
             self.message_user(request, f"Nothing was done: {error}.", messages.ERROR)
             return
+        self._tell(request, report, done)
+
+    def _tell(self, request: HttpRequest, report: ActReport, done: str) -> None:
         message = ""
         for ids_of, what in ((report.done, done), (report.asked, "asked to stop")):
             if ids_of:
@@ -291,6 +306,40 @@ class JobAdmin(JobPage):
             message += f" {_jobs(len(report.skipped))} skipped: {listed}."
         level = messages.WARNING if report.skipped else messages.SUCCESS
         self.message_user(request, message.strip(), level)
+
+    def _start_bulk(self, request: HttpRequest, action: str) -> None:
+        """Act on all jobs of the list, however many, in the background."""
+        try:
+            bulk = operations.start_bulk(actor_of(request), action, _filter_of(request))
+        except (ArgumentError, NotAllowed) as error:
+            self.message_user(request, f"Nothing was done: {error}.", messages.ERROR)
+            return
+        self.log_acts(request, [bulk], "Bulk operation started.")
+        message = format_html(
+            "A worker does it to all that match, 1,000 at a time: {}.",
+            self.link("bulkoperation", bulk.pk),
+        )
+        self.message_user(request, message, messages.SUCCESS)
+
+
+def _filter_of(request: HttpRequest) -> JobFilter:
+    """Return the list's filter and search in the filter language.
+
+    Raises:
+        FilterError: something in it cannot be said there.
+    """
+    term = request.GET.get("q", "").strip()
+    tag = _tag_of(term)
+    given = {
+        "state": request.GET.get("state"),
+        "queue": request.GET.get("queue"),
+        "id": term if _uuid_of(term) else None,
+        "tag": tag,
+        "task": f"{term}*" if term and tag is None and not _uuid_of(term) else None,
+    }
+    return from_parameters(
+        {name: quoted(value) for name, value in given.items() if value}
+    )
 
 
 def _jobs(count: int) -> str:

@@ -26,6 +26,7 @@ from django.utils.safestring import SafeString
 from django.utils.timezone import is_aware, localtime
 
 from relay.conf import get_settings
+from relay.operations import Actor
 
 __all__ = [
     "LOOK_SECONDS",
@@ -222,8 +223,9 @@ class RelayChangeList(ChangeList):
 class RelayAdmin(_ModelAdmin):
     """What relay's tables share in the admin: rows are looked at, not edited.
 
-    The change permission allows the actions; no form writes, unless a subclass says
-    so. Times that Python cannot hold are shown as the nearest it can.
+    Each action asks for the permission of its act, as relay.operations has it; no form
+    writes, unless a subclass says so. Times that Python cannot hold are shown as the
+    nearest it can.
     """
 
     # Columns that no list shows and that may be large.
@@ -361,6 +363,15 @@ class RelayAdmin(_ModelAdmin):
         )
         return None
 
+    def is_all_of_more(
+        self, request: HttpRequest, queryset: models.QuerySet[Any], *, limit: int
+    ) -> bool:
+        """Tell whether an action is about the whole list, and that is longer."""
+        if request.POST.get("select_across") != "1":
+            return False
+        with bounded_read(self.alias, bitmaps=self.needs_bitmaps(request)):
+            return len(queryset.values_list("pk")[: limit + 1]) > limit
+
     def response_action(
         self,
         request: HttpRequest,
@@ -408,12 +419,12 @@ class RelayAdmin(_ModelAdmin):
         return super().has_view_permission(request)
 
 
-def actor_of(request: HttpRequest) -> str:
-    """Return who is written beside an act.
+def actor_of(request: HttpRequest) -> Actor:
+    """Return who asks for an act, and what they may do.
 
     Raises:
         PermissionDenied: nobody is logged in.
     """
     if not request.user.is_authenticated:
         raise PermissionDenied
-    return request.user.get_username()
+    return Actor.of_request(request, source="admin")

@@ -9,9 +9,10 @@ from django.db import models
 from django.db.models.expressions import RawSQL
 from django.http import HttpRequest
 
+from relay import operations
 from relay.admin.lists import RelayAdmin, actor_of
-from relay.engine import pause
-from relay.engine.policy import Policy, set_policy
+from relay.engine.policy import Policy
+from relay.exceptions import ArgumentError
 from relay.models import Queue
 
 __all__ = ["QueueAdmin"]
@@ -87,7 +88,10 @@ class QueueAdmin(RelayAdmin):
     def running(self, queue: Any) -> str:
         return _capped(queue.running_count)
 
-    @admin.action(description="Pause selected queues", permissions=["change"])
+    def has_manage_permission(self, request: HttpRequest) -> bool:
+        return actor_of(request).may("manage_queue")
+
+    @admin.action(description="Pause selected queues", permissions=["manage"])
     def pause(self, request: HttpRequest, queryset: models.QuerySet[Queue]) -> None:
         names = self.selected_ids(request, queryset, limit=MOST_AT_ONCE)
         if names is None:
@@ -99,13 +103,8 @@ class QueueAdmin(RelayAdmin):
                 already += 1  # one with an end is paused anew, without
                 continue
             try:
-                pause.pause(
-                    queue.name,
-                    actor=actor_of(request),
-                    using=self.alias,
-                    known=(queue.name,),
-                )
-            except ValueError as error:  # a row that was written by hand
+                operations.pause_queue(actor_of(request), queue.name)
+            except ArgumentError as error:  # a row that was written by hand
                 self.message_user(request, str(error), messages.ERROR)
             else:
                 paused.append(queue)
@@ -117,7 +116,7 @@ class QueueAdmin(RelayAdmin):
             message += f" {already:,} skipped: paused already."
         self.message_user(request, message, messages.SUCCESS)
 
-    @admin.action(description="Resume selected queues", permissions=["change"])
+    @admin.action(description="Resume selected queues", permissions=["manage"])
     def resume(self, request: HttpRequest, queryset: models.QuerySet[Queue]) -> None:
         names = self.selected_ids(request, queryset, limit=MOST_AT_ONCE)
         if names is None:
@@ -125,7 +124,7 @@ class QueueAdmin(RelayAdmin):
         resumed = [
             queue
             for queue in self._rows(names)
-            if pause.resume(queue.name, actor=actor_of(request), using=self.alias)
+            if operations.resume_queue(actor_of(request), queue.name)
         ]
         self.log_acts(request, resumed, "Queue resumed.")
         self.message_user(
@@ -137,13 +136,13 @@ class QueueAdmin(RelayAdmin):
             messages.SUCCESS,
         )
 
-    @admin.action(description="Order by first in, first out", permissions=["change"])
+    @admin.action(description="Order by first in, first out", permissions=["manage"])
     def order_fifo(
         self, request: HttpRequest, queryset: models.QuerySet[Queue]
     ) -> None:
         self._order(request, queryset, "fifo")
 
-    @admin.action(description="Order by priority", permissions=["change"])
+    @admin.action(description="Order by priority", permissions=["manage"])
     def order_by_priority(
         self, request: HttpRequest, queryset: models.QuerySet[Queue]
     ) -> None:
@@ -158,14 +157,8 @@ class QueueAdmin(RelayAdmin):
         changed: list[Queue] = []
         for queue in self._rows(names):
             try:
-                is_new = set_policy(
-                    queue.name,
-                    policy,
-                    actor=actor_of(request),
-                    using=self.alias,
-                    known=(queue.name,),
-                )
-            except ValueError as error:  # a row that was written by hand
+                is_new = operations.order_queue(actor_of(request), queue.name, policy)
+            except ArgumentError as error:  # a row that was written by hand
                 self.message_user(request, str(error), messages.ERROR)
             else:
                 changed += [queue] if is_new else []

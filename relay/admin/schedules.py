@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
+from relay import operations
 from relay.admin.lists import NOTHING, RelayAdmin, actor_of, clamped, moment
 from relay.admin.schedule_form import (
     SPANS,
@@ -24,9 +25,8 @@ from relay.admin.schedule_form import (
     SpanField,
     as_span,
 )
-from relay.exceptions import ScheduleError
+from relay.exceptions import NotFound, ScheduleError
 from relay.models import Occurrence, OccurrenceState, Schedule, ScheduleSource
-from relay.scheduler import acts
 from relay.scheduler.lateness import Lateness, read_lateness
 from relay.scheduler.preview import Run, preview
 
@@ -231,20 +231,26 @@ class ScheduleAdmin(RelayAdmin):
                 kwargs["empty_value"] = None
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
+    def has_manage_permission(self, request: HttpRequest) -> bool:
+        return actor_of(request).may("manage_schedule")
+
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        return actor_of(request).may("run_schedule")
+
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return admin.ModelAdmin.has_add_permission(self, request)
+        return self.has_manage_permission(request)
 
     def has_change_permission(
         self, request: HttpRequest, obj: Schedule | None = None
     ) -> bool:
-        return admin.ModelAdmin.has_change_permission(self, request, obj)
+        return self.has_manage_permission(request)
 
     def has_delete_permission(
         self, request: HttpRequest, obj: Schedule | None = None
     ) -> bool:
         if obj is not None and obj.source == ScheduleSource.CODE:
             return False  # a sync would make it again
-        return admin.ModelAdmin.has_delete_permission(self, request, obj)
+        return self.has_manage_permission(request)
 
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
@@ -255,12 +261,14 @@ class ScheduleAdmin(RelayAdmin):
     def save_model(
         self, request: HttpRequest, obj: Schedule, form: Any, change: bool
     ) -> None:
-        # What the schedulers write to the row meanwhile stays as they wrote it.
-        obj.save(
-            using=self.alias,
-            force_insert=not change,
-            update_fields=form.changed_data if change else None,
-        )
+        actor = actor_of(request)
+        if change:
+            operations.edit_schedule(actor, obj, form.changed_data)
+        else:
+            operations.create_schedule(actor, obj)
+
+    def delete_model(self, request: HttpRequest, obj: Schedule) -> None:
+        operations.delete_schedule(actor_of(request), obj.pk)
 
     # --- columns ---------------------------------------------------------------------
 
@@ -335,7 +343,7 @@ class ScheduleAdmin(RelayAdmin):
 
     # --- actions ---------------------------------------------------------------------
 
-    @admin.action(description="Run selected schedules now", permissions=["change"])
+    @admin.action(description="Run selected schedules now", permissions=["run"])
     def run_now(
         self, request: HttpRequest, queryset: models.QuerySet[Schedule]
     ) -> None:
@@ -343,8 +351,8 @@ class ScheduleAdmin(RelayAdmin):
         done: list[Schedule] = []
         for schedule in schedules or ():
             try:
-                acts.run_now(schedule.pk, actor=actor_of(request), using=self.alias)
-            except ScheduleError as error:
+                operations.run_schedule(actor_of(request), schedule.pk)
+            except (NotFound, ScheduleError) as error:
                 self.message_user(request, f"{schedule.name}: {error}", messages.ERROR)
             else:
                 done.append(schedule)
@@ -352,11 +360,11 @@ class ScheduleAdmin(RelayAdmin):
             self.log_acts(request, done, "Schedule run now.")
             self.message_user(request, f"{len(done):,} enqueued.", messages.SUCCESS)
 
-    @admin.action(description="Enable selected schedules", permissions=["change"])
+    @admin.action(description="Enable selected schedules", permissions=["manage"])
     def enable(self, request: HttpRequest, queryset: models.QuerySet[Schedule]) -> None:
         self._set_enabled(request, queryset, True)
 
-    @admin.action(description="Disable selected schedules", permissions=["change"])
+    @admin.action(description="Disable selected schedules", permissions=["manage"])
     def disable(
         self, request: HttpRequest, queryset: models.QuerySet[Schedule]
     ) -> None:
@@ -368,12 +376,8 @@ class ScheduleAdmin(RelayAdmin):
         schedules = self._selected(request, queryset)
         if schedules is None:
             return
-        changed = acts.set_enabled(
-            [schedule.pk for schedule in schedules],
-            enabled,
-            actor=actor_of(request),
-            using=self.alias,
-        )
+        act = operations.resume_schedules if enabled else operations.pause_schedules
+        changed = act(actor_of(request), [schedule.pk for schedule in schedules])
         word = "enabled" if enabled else "disabled"
         rows = [schedule for schedule in schedules if schedule.pk in changed]
         self.log_acts(request, rows, f"Schedule {word}.")

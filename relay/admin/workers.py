@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
+from uuid import UUID
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.db import models
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from relay.admin.lists import RelayAdmin, StateFilter, pretty, showing
+from relay import operations
+from relay.admin.lists import RelayAdmin, StateFilter, actor_of, pretty, showing
+from relay.exceptions import Conflict, NotFound
 from relay.models import Worker, WorkerState
 
 __all__ = ["WorkerAdmin"]
+
+MOST_AT_ONCE: Final = 100
 
 
 class WorkerStateFilter(StateFilter):
@@ -39,6 +46,7 @@ class WorkerAdmin(RelayAdmin):
         "version",
     )
     list_filter = (WorkerStateFilter,)
+    actions = ("quiet", "resume", "shut_down")
     fields = (
         "id",
         "name",
@@ -66,3 +74,55 @@ class WorkerAdmin(RelayAdmin):
     @admin.display(description="statistics")
     def statistics(self, worker: Any) -> SafeString | str:
         return showing(worker.shown_stats)
+
+    # --- actions ---------------------------------------------------------------------
+
+    def has_manage_permission(self, request: HttpRequest) -> bool:
+        return actor_of(request).may("manage_worker")
+
+    @admin.action(
+        description="Quiet selected workers (claim nothing more)",
+        permissions=["manage"],
+    )
+    def quiet(self, request: HttpRequest, queryset: models.QuerySet[Worker]) -> None:
+        self._ask(request, queryset, operations.quiet_worker, "to claim nothing more")
+
+    @admin.action(
+        description="Let selected workers claim again", permissions=["manage"]
+    )
+    def resume(self, request: HttpRequest, queryset: models.QuerySet[Worker]) -> None:
+        self._ask(request, queryset, operations.resume_worker, "to claim again")
+
+    @admin.action(
+        description="Shut down selected workers (running jobs have their grace)",
+        permissions=["manage"],
+    )
+    def shut_down(
+        self, request: HttpRequest, queryset: models.QuerySet[Worker]
+    ) -> None:
+        self._ask(request, queryset, operations.stop_worker, "to end")
+
+    def _ask(
+        self,
+        request: HttpRequest,
+        queryset: models.QuerySet[Worker],
+        act: Callable[[operations.Actor, UUID], list[UUID]],
+        what: str,
+    ) -> None:
+        ids = self.selected_ids(request, queryset, limit=MOST_AT_ONCE)
+        asked: set[UUID] = set()
+        for worker_id in ids or ():
+            if worker_id in asked:
+                continue  # with another of its process
+            try:
+                asked.update(act(actor_of(request), worker_id))
+            except (Conflict, NotFound) as error:
+                self.message_user(request, f"{error}.", messages.WARNING)
+        if asked:
+            rows = Worker.objects.using(self.alias).filter(pk__in=asked)
+            self.log_acts(request, list(rows.only("id", "name")), f"Asked {what}.")
+            self.message_user(
+                request,
+                f"{len(asked):,} asked {what}: all children of their processes.",
+                messages.SUCCESS,
+            )

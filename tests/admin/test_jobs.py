@@ -12,12 +12,23 @@ from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.db.models import Func, TextField
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
+from django.test.utils import CaptureQueriesContext, override_settings
 
 from relay.admin import jobs as admin_jobs
 from relay.admin import lists
+from relay.admin.lists import RelayAdmin
 from relay.ids import uuid7
-from relay.models import Attempt, History, Job, JobState, Output, Queue, Step
+from relay.models import (
+    Attempt,
+    Audit,
+    BulkOperation,
+    History,
+    Job,
+    JobState,
+    Output,
+    Queue,
+    Step,
+)
 
 LIST = "/admin/relay/job/"
 XSS = "<img src=x onerror=alert(1)></script>"
@@ -491,27 +502,65 @@ def test_an_action_says_what_left_the_filter_meanwhile(browser: Client) -> None:
     assert response.redirect_chain[-1][0].endswith("?state=queued")
 
 
-def test_all_matching_are_acted_on_up_to_a_limit(
-    browser: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for _ in range(3):
-        make_job("failed")
+def press_all(browser: Client, action: str, query: str) -> Any:
     everything = {
-        "action": "retry",
+        "action": action,
         "select_across": "1",
         "_selected_action": [str(uuid7())],
     }
+    return browser.post(LIST + query, everything, follow=True)
+
+
+def test_all_matching_are_acted_on_and_by_a_worker_if_they_are_many(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        make_job("failed", queue="mail", task="app.send")
+    query = "?state=failed&queue=mail&q=app."
 
     monkeypatch.setattr(admin_jobs, "MOST_AT_ONCE", 2)
-    refused = browser.post(LIST + "?state=failed", everything, follow=True)
+    many = press_all(browser, "retry", query)
     untouched = Job.objects.filter(state="failed").count()
     monkeypatch.setattr(admin_jobs, "MOST_AT_ONCE", 3)
-    done = browser.post(LIST + "?state=failed", everything, follow=True)
+    few = press_all(browser, "retry", query)
 
-    assert "More than 2 are selected; nothing was changed" in said(refused)
+    made = BulkOperation.objects.get()
+    assert "A worker does it to all that match" in said(many)
+    assert f"/admin/relay/bulkoperation/{made.pk}/change/" in said(many)
+    assert (made.action, made.actor, made.source) == ("retry", "ada", "admin")
+    assert made.filter == "state:failed queue:mail task:app.*"
     assert untouched == 3
-    assert "3 jobs made ready again" in said(done)
-    assert not Job.objects.filter(state="failed").exists()
+    assert "3 jobs made ready again" in said(few)
+
+
+@pytest.mark.parametrize(
+    ("query", "filter"),
+    [
+        (f"?q={uuid7()}", "id:"),
+        ("?q=tag:a b", 'tag:"a b"'),
+        ("?q=app.", "task:app.*"),
+    ],
+)
+def test_a_search_means_the_same_to_a_bulk_operation(
+    browser: Client, monkeypatch: pytest.MonkeyPatch, query: str, filter: str
+) -> None:
+    monkeypatch.setattr(RelayAdmin, "is_all_of_more", lambda *args, **options: True)
+
+    press_all(browser, "retry", query)
+
+    assert BulkOperation.objects.get().filter.startswith(filter)
+
+
+@pytest.mark.parametrize("query", ["", "?q=a%22b", "?state=queued"])
+def test_what_makes_no_bulk_operation_says_why(
+    browser: Client, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    monkeypatch.setattr(RelayAdmin, "is_all_of_more", lambda *args, **options: True)
+
+    response = press_all(browser, "retry", query)
+
+    assert "Nothing was done: " in said(response)
+    assert not BulkOperation.objects.exists()
 
 
 @pytest.mark.parametrize("key", ["x", "a\x00b", "1" * 5_000])
@@ -543,18 +592,64 @@ def test_a_viewer_looks_but_is_offered_no_action(db: None) -> None:
     assert job.state == "queued"
 
 
-def test_the_change_permission_is_enough_for_the_actions(db: None) -> None:
+def client_of(*permissions: str) -> Client:
     operator = User.objects.create_user("olga", is_staff=True)
-    operator.user_permissions.add(Permission.objects.get(codename="change_job"))
+    operator.user_permissions.set(Permission.objects.filter(codename__in=permissions))
     client = Client()
     client.force_login(operator)
-    job = make_job()
+    return client
 
+
+def test_each_action_needs_its_own_permission(db: None) -> None:
+    client = client_of("view_job", "cancel_job")
+    job, failed = make_job(), make_job("failed")
+
+    offered = client.get(LIST).content.decode()
     press(client, "cancel", job)
+    press(client, "retry", failed)
 
+    assert 'value="cancel"' in offered
+    assert 'value="retry"' not in offered
     job.refresh_from_db()
     assert job.state == "cancelled"
     assert History.objects.get().actor == "olga"
+    row = Audit.objects.get()
+    assert (row.operation, row.actor, row.source) == ("cancel_jobs", "olga", "admin")
+    failed.refresh_from_db()
+    assert failed.state == "failed"
+
+
+def test_nothing_is_offered_while_all_is_read_only(browser: Client) -> None:
+    job = make_job()
+
+    with override_settings(RELAY={"READ_ONLY": True}):
+        offered = browser.get(LIST).content.decode()
+        press(browser, "cancel", job)
+
+    assert 'value="cancel"' not in offered
+    job.refresh_from_db()
+    assert job.state == "queued"
+
+
+def test_payloads_are_masks_without_their_permission(db: None) -> None:
+    client = client_of("view_job")
+    job = make_job(
+        "completed",
+        args={"args": ["canary"], "kwargs": {}},
+        result="canary",
+        progress={"at": "canary"},
+    )
+    Step.objects.create(job_id=job.pk, attempt=1, name="one", value="canary")
+
+    hidden = page_of(client, job)
+    User.objects.get().user_permissions.add(
+        Permission.objects.get(codename="view_payload")
+    )
+    shown = page_of(client, job)
+
+    assert "canary" not in hidden
+    assert hidden.count("•••") == 4
+    assert shown.count("canary") == 4
 
 
 def test_nobody_and_strangers_see_nothing(db: None) -> None:

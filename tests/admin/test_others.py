@@ -13,7 +13,16 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext, override_settings
 
 from relay.ids import uuid7
-from relay.models import History, Job, Occurrence, Queue, Schedule, Worker
+from relay.models import (
+    Audit,
+    BulkOperation,
+    History,
+    Job,
+    Occurrence,
+    Queue,
+    Schedule,
+    Worker,
+)
 
 XSS = "<img src=x onerror=alert(1)>"
 LATER = datetime(2999, 1, 1, tzinfo=UTC)
@@ -481,7 +490,7 @@ def test_a_list_takes_at_most_six_queries(browser: Client, address: str) -> None
     assert len(statements) <= 6, statements
 
 
-def test_actions_need_the_change_permission_of_their_model(db: None) -> None:
+def test_actions_need_the_permission_of_their_acts(db: None) -> None:
     vera = User.objects.create_user("vera", is_staff=True)
     for model in ("queue", "schedule", "worker", "occurrence"):
         vera.user_permissions.add(Permission.objects.get(codename=f"view_{model}"))
@@ -497,3 +506,37 @@ def test_actions_need_the_change_permission_of_their_model(db: None) -> None:
     assert queue.paused_at is None
     assert not Job.objects.exists()
     assert posted.status_code == 403
+
+
+def test_workers_are_asked_by_actions(browser: Client) -> None:
+    supervisor = uuid7()
+    one, two = (make_worker(supervisor=supervisor) for _ in range(2))
+    lost = make_worker(state="lost")
+
+    response = press(browser, WORKERS, "quiet", one, two, lost)
+
+    assert "2 asked to claim nothing more" in said(response)
+    assert "it is lost" in said(response)
+    assert set(Worker.objects.values_list("asked", flat=True)) == {"quiet", None}
+    press(browser, WORKERS, "resume", one)
+    press(browser, WORKERS, "shut_down", two)
+    assert Audit.objects.count() == 6
+    two.refresh_from_db()
+    assert two.asked == "stop"
+
+
+def test_bulk_operations_are_shown_and_cancelled(browser: Client) -> None:
+    made = BulkOperation.objects.create(
+        action="retry", filter=XSS, actor=XSS, source="api", skipped={XSS: 2}
+    )
+    address = "/admin/relay/bulkoperation/"
+
+    for text in (page(browser, address), page(browser, f"{address}{made.pk}/change/")):
+        assert XSS not in text
+    response = press(browser, address, "cancel", made)
+    again = press(browser, address, "cancel", made)
+
+    assert "1 go no further" in said(response)
+    assert "it is cancelled" in said(again)
+    made.refresh_from_db()
+    assert made.state == "cancelled"

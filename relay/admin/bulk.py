@@ -1,0 +1,94 @@
+"""Bulk operations in the admin: how far they are, and a way to end them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.contrib import admin, messages
+from django.db import models
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from relay import operations
+from relay.admin.lists import RelayAdmin, actor_of
+from relay.exceptions import Conflict, NotFound
+from relay.models import BulkOperation
+
+__all__ = ["BulkOperationAdmin"]
+
+MOST_AT_ONCE: Final = 100
+
+
+@admin.register(BulkOperation)
+class BulkOperationAdmin(RelayAdmin):
+    """One operation a line, the newest first."""
+
+    list_display = (
+        "id",
+        "action",
+        "filter",
+        "state",
+        "matched",
+        "done",
+        "failed",
+        "actor",
+        "created_at",
+    )
+    actions = ("cancel",)
+    fields = (
+        "id",
+        "action",
+        "filter",
+        "state",
+        "expected",
+        "matched",
+        "done",
+        "asked",
+        "left",
+        "failed",
+        "error",
+        "actor",
+        "source",
+        "reason",
+        "job",
+        "created_at",
+        "started_at",
+        "cancel_requested_at",
+        "finished_at",
+    )
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        return ("-id",)
+
+    @admin.display(description="skipped")
+    def left(self, bulk: Any) -> str | None:
+        listed = (f"{count:,} {reason}" for reason, count in bulk.skipped.items())
+        return ", ".join(listed) or None
+
+    @admin.display(description="done by")
+    def job(self, bulk: BulkOperation) -> SafeString | str:
+        return self.link("job", bulk.job_id)
+
+    def has_bulk_permission(self, request: HttpRequest) -> bool:
+        return actor_of(request).may("bulk_job")
+
+    @admin.action(description="Cancel selected operations", permissions=["bulk"])
+    def cancel(
+        self, request: HttpRequest, queryset: models.QuerySet[BulkOperation]
+    ) -> None:
+        cancelled = []
+        for bulk_id in self.selected_ids(request, queryset, limit=MOST_AT_ONCE) or ():
+            try:
+                operations.cancel_bulk(actor_of(request), bulk_id)
+            except (Conflict, NotFound) as error:
+                self.message_user(request, f"{error}.", messages.WARNING)
+            else:
+                cancelled.append(bulk_id)
+        if cancelled:
+            rows = BulkOperation.objects.using(self.alias).filter(pk__in=cancelled)
+            self.log_acts(request, list(rows.only("id", "action", "filter")), "Cancel.")
+            self.message_user(
+                request,
+                f"{len(cancelled):,} go no further than their chunk.",
+                messages.SUCCESS,
+            )
