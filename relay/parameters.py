@@ -1,4 +1,4 @@
-"""Whether a call fits a function's parameters, told at once for most calls."""
+"""How a call fits a function's parameters, told at once for most calls."""
 
 from __future__ import annotations
 
@@ -20,12 +20,19 @@ class Parameters:
     """
 
     def __init__(self, signature: Signature) -> None:
+        self.signature = signature
         # At each number of positional arguments: the names required and allowed then.
         self._names: list[tuple[frozenset[str], frozenset[str]]] = []
         parameters = list(signature.parameters.values())
         if any(each.kind not in (*_BY_PLACE, *_BY_NAME) for each in parameters):
             return  # *args or **kwargs: every call takes a closer look
         places = [each for each in parameters if each.kind in _BY_PLACE]
+        self._places = [each.name for each in places]
+        self._defaults = {
+            each.name: each.default
+            for each in parameters
+            if each.default is not Parameter.empty
+        }
         named = [each for each in parameters if each.kind not in _BY_PLACE]
         for count in range(len(places) + 1):
             left = [*places[count:], *named]
@@ -41,3 +48,21 @@ class Parameters:
             return False
         required, allowed = self._names[len(args)]
         return required <= kwargs.keys() <= allowed
+
+    def arguments(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the arguments by name, with those left to their defaults.
+
+        What *args and **kwargs take stands under their names.
+
+        Raises:
+            TypeError: the call does not fit.
+        """
+        if self.surely_take(args, kwargs):
+            # One name more than places: so many or fewer are given.
+            given = dict(zip(self._places, args, strict=False))
+            return {**self._defaults, **given, **kwargs}
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return dict(bound.arguments)

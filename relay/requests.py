@@ -103,15 +103,18 @@ class JobRequest(NamedTuple, Generic[R_co]):
         """Whether the job is ready now and says nothing a short statement cannot."""
         return self.rare is _NOTHING_RARE
 
-    def new_job(self) -> NewJob:
+    def new_job(self, new_id: UUID | None = None) -> NewJob:
         """Return what the engine inserts, with a new id unless one was given.
+
+        Args:
+            new_id: taken for the new id, where many are made at once.
 
         Raises:
             SettingsError: an argument is sensitive, and there is no key.
             MissingKey: as above, and the key cannot be fetched.
         """
         rare = self.rare
-        job_id = rare.id or uuid7()
+        job_id = rare.id or new_id or uuid7()
         if self.is_plain:
             return NewJob(
                 id=job_id,
@@ -181,7 +184,7 @@ def _rare_options(
     sealed: tuple[sensitive_places.Place, ...] = ()
     if options.get("sensitive") or (made is not None and made.sensitive):
         sealed = _sealed(name, made, args, kwargs, options, unique)
-    signature = None if made is None else made.signature
+    parameters = None if made is None else made.parameters
     rare = RareOptions(
         run_at=options.get("run_at"),
         run_in=options.get("run_in"),
@@ -195,7 +198,7 @@ def _rare_options(
         sealed=sealed,
         unique=None
         if unique is None
-        else unique.resolve(name, signature, args, kwargs),
+        else unique.resolve(name, parameters, args, kwargs),
     )
     return _NOTHING_RARE if rare == _NOTHING_RARE else rare
 
@@ -371,7 +374,8 @@ def enqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:
     try:
         if not job_enqueued.receivers and all(request.is_plain for request in asked):
             return _insert_plain(asked, using)
-        jobs = [request.new_job() for request in asked]
+        ids = uuid7s(len(asked))
+        jobs = [each.new_job(new_id) for each, new_id in zip(asked, ids, strict=True)]
         holders = engine.insert_many(jobs, using=using)
     except SynchronousOnlyOperation as error:
         raise _in_async_code("enqueue_many", "aenqueue_many") from error

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, get_args
 
 from relay.exceptions import ArgumentError, EncodeError
 from relay.packing import TAG, Packer, RefusedError, is_plain
+from relay.parameters import Parameters
 
 __all__ = ["Unique", "UniqueKey"]
 
@@ -129,15 +130,15 @@ class Unique:
     def resolve(
         self,
         task: str,
-        signature: Signature | None,
+        parameters: Parameters | None,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> UniqueKey:
         """Return the key of a call.
 
-        Bound against the signature, so that the order of keywords and the way an
-        argument is passed do not matter, and with its defaults. Without a signature
-        the call counts as it is written.
+        Bound against the parameters, so that the order of keywords and the way an
+        argument is passed do not matter, and with their defaults. Without them the
+        call counts as it is written.
 
         Raises:
             ArgumentError: an argument named in `on` is not there.
@@ -147,18 +148,21 @@ class Unique:
         if self.key is not None:
             document: Any = [*owner, "key", self.key]
         else:
-            call = _call(signature, args, kwargs)
-            document = [*owner, "call", self._chosen(task, signature, call)]
+            if parameters is None:
+                call = {"args": args, "kwargs": dict(kwargs)}
+            else:
+                call = parameters.arguments(args, kwargs)
+            document = [*owner, "call", self._chosen(task, parameters, call)]
         return UniqueKey(key=_hash(document), rule=self)
 
     def _chosen(
-        self, task: str, signature: Signature | None, call: dict[str, Any]
+        self, task: str, parameters: Parameters | None, call: dict[str, Any]
     ) -> dict[str, Any]:
         if self.on is None:
             return call
-        if signature is not None:
-            self.check(task, signature)
-            extra = call.get(_open_keywords(signature) or "", {})
+        if parameters is not None:
+            self.check(task, parameters.signature)
+            extra = call.get(_open_keywords(parameters.signature) or "", {})
             found = {**extra, **call}
             return {name: found[name] for name in self.on if name in found}
         missing = [name for name in self.on if name not in call["kwargs"]]
@@ -195,16 +199,6 @@ def _open_keywords(signature: Signature) -> str | None:
         if parameter.kind is Parameter.VAR_KEYWORD:
             return name
     return None
-
-
-def _call(
-    signature: Signature | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    if signature is None:
-        return {"args": args, "kwargs": dict(kwargs)}
-    bound = signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    return dict(bound.arguments)
 
 
 # The bytes are stored in rows and compared across releases: they must never change.

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from relay.unique import UniqueKey
 
-__all__ = ["COPIED_COLUMNS", "KeyHolder", "NewJob"]
+__all__ = ["COPIED_COLUMNS", "COPY_ROWS", "KeyHolder", "NewJob", "copy_line"]
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _NO_DELAY: Final = timedelta(0)
@@ -18,6 +18,21 @@ COPIED_COLUMNS: Final = (
     "state, run_at, timeout_ms, deadline_at, meta, tags, schedule_id, occurrence_at, "
     "replay_of"
 )
+
+# Rows sent to COPY at once. The server takes in one block while the next is made.
+COPY_ROWS: Final = 50
+
+
+def copy_line(
+    job_id: UUID, task: str, queue: str, priority: int, max_retries: int, args: str
+) -> str:
+    """Return the beginning of a row as COPY reads it: write_row() takes twice as long.
+
+    Of what has to be escaped there only a backslash can stand in a row: names have no
+    white space, and in JSON text the control characters are escaped.
+    """
+    line = f"{job_id.hex}\t{task}\t{queue}\t{priority}\t{max_retries}\t{args}"
+    return line.replace("\\", "\\\\") if "\\" in line else line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -12,7 +13,13 @@ from django.db import IntegrityError, connections, transaction
 
 from relay.engine import wakeup
 from relay.engine.connection import fetch_all
-from relay.engine.new_job import COPIED_COLUMNS, KeyHolder, NewJob
+from relay.engine.new_job import (
+    COPIED_COLUMNS,
+    COPY_ROWS,
+    KeyHolder,
+    NewJob,
+    copy_line,
+)
 from relay.exceptions import DuplicateJob
 from relay.unique import UniqueKey
 
@@ -138,16 +145,24 @@ _PREPARE_COPY: Final = """
 SELECT clock_timestamp() AT TIME ZONE 'UTC',
        ARRAY(SELECT nextval('relay_ready_seq') FROM generate_series(1, %(count)s)),
        ARRAY(SELECT name FROM relay_queue WHERE policy = 'fifo'),
-       EXISTS (SELECT FROM relay_job WHERE unique_key = ANY(%(keys)s::bytea[]))
+       EXISTS (SELECT FROM relay_job WHERE unique_key = ANY(ARRAY(
+           SELECT decode(key, 'hex')
+           FROM unnest(string_to_array(%(keys)s, ',')) AS key)))
 """
-_COPY: Final = (
-    "COPY relay_job (id, task, queue, priority, max_retries, args, ready_seq, "
-    f"unique_key, unique_scope, unique_until, {COPIED_COLUMNS}) FROM STDIN"
+_COLUMNS: Final = (
+    "id, task, queue, priority, max_retries, args, ready_seq, unique_key, "
+    "unique_scope, unique_until"
 )
+_COPY: Final = f"COPY relay_job ({_COLUMNS}, {COPIED_COLUMNS}) FROM STDIN"
+# Of jobs that are plain but for their keys.
+_COPY_READY: Final = f"COPY relay_job ({_COLUMNS}) FROM STDIN"
 
 
 # A job, its place among those asked for, and its key.
 Keyed = tuple[int, NewJob, UniqueKey]
+
+# A job, its key and its place in the queue.
+Copied = tuple[NewJob, UniqueKey, int]
 
 
 def insert_unique(jobs: Sequence[Keyed], *, using: str) -> dict[int, KeyHolder]:
@@ -183,61 +198,83 @@ def _copy_free(
 
     Transaction: must be called inside one.
     """
-    keys = {unique.key for _, _, unique in jobs}
+    keys = {unique.key.hex() for _, _, unique in jobs}
     if len(jobs) < _COPY_FROM or len(keys) < len(jobs):
         return False
     connection = connections[using]
     with connection.cursor() as cursor:
-        cursor.execute(_PREPARE_COPY, {"count": len(jobs), "keys": list(keys)})
+        cursor.execute(_PREPARE_COPY, {"count": len(jobs), "keys": ",".join(keys)})
         clock, ready_seqs, fifo, is_held = cursor.fetchone()
         if is_held:
             return False
-        now = clock.replace(tzinfo=UTC)
+        if fifo:
+            jobs = [(place, _by_policy(job, fifo), key) for place, job, key in jobs]
         asked = sorted(place for place, _, _ in jobs)
         seq_of = dict(zip(asked, ready_seqs, strict=True))
+        copied = [(job, unique, seq_of[place]) for place, job, unique in jobs]
+        now = clock.replace(tzinfo=UTC)
         try:
-            with (
-                transaction.atomic(using=using),
-                connection.wrap_database_errors,
-                cursor.copy(_COPY) as copy,
-            ):
-                for place, job, unique in jobs:
-                    priority = 0 if job.queue in fifo else job.priority
-                    due_at = job.due_at(now)
-                    if due_at <= now:
-                        ready.append((job.queue, priority, seq_of[place]))
-                    copy.write_row(
-                        _copy_row(job, unique, priority, due_at, seq_of[place], now)
-                    )
+            with transaction.atomic(using=using), connection.wrap_database_errors:
+                _copy(cursor, copied, now)
         except IntegrityError:
             # Somebody was faster, or it is the repeat of an enqueue with its own id.
-            ready.clear()
             return False
+    ready += [
+        (job.queue, job.priority, seq)
+        for job, _, seq in copied
+        if job.is_plain or job.due_at(now) <= now
+    ]
     return True
 
 
-def _copy_row(
-    job: NewJob,
-    unique: UniqueKey,
-    priority: int,
-    due_at: datetime,
-    ready_seq: int,
-    now: datetime,
+def _by_policy(job: NewJob, fifo: Collection[str]) -> NewJob:
+    return replace(job, priority=0) if job.priority and job.queue in fifo else job
+
+
+def _copy(cursor: Any, jobs: Sequence[Copied], now: datetime) -> None:
+    if all(job.is_plain for job, _, _ in jobs):
+        with cursor.copy(_COPY_READY) as copy:
+            for start in range(0, len(jobs), COPY_ROWS):
+                block = jobs[start : start + COPY_ROWS]
+                copy.write("".join(_copy_line(*each, now) for each in block))
+    else:
+        with cursor.copy(_COPY) as copy:
+            for job, unique, seq in jobs:
+                due_at = job.due_at(now)
+                copied = job.copied(due_at, now)
+                copy.write_row((*_row(job, unique, seq, now), *copied))
+
+
+def _copy_line(job: NewJob, unique: UniqueKey, ready_seq: int, now: datetime) -> str:
+    head = copy_line(
+        job.id, job.task, job.queue, job.priority, job.max_retries, job.args
+    )
+    key, until = unique.key.hex(), _until(unique, now) or r"\N"
+    return f"{head}\t{ready_seq}\t\\\\x{key}\t{unique.rule.mode}:{key}\t{until}\n"
+
+
+def _row(
+    job: NewJob, unique: UniqueKey, ready_seq: int, now: datetime
 ) -> tuple[Any, ...]:
-    mode, window = unique.rule.mode, unique.rule.for_
     return (
         job.id,
         job.task,
         job.queue,
-        priority,
+        job.priority,
         job.max_retries,
         job.args,
         ready_seq,
         unique.key,
-        f"{mode}:{unique.key.hex()}",
-        _FOREVER if mode == "forever" else window and now + window,
-        *job.copied(due_at, now),
+        f"{unique.rule.mode}:{unique.key.hex()}",
+        _until(unique, now),
     )
+
+
+def _until(unique: UniqueKey, now: datetime) -> datetime | None:
+    window = unique.rule.for_
+    if window is not None:
+        return now + window
+    return _FOREVER if unique.rule.mode == "forever" else None
 
 
 def _insert_free(

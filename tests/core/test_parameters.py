@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from inspect import Parameter, Signature
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,3 +102,28 @@ def test_no_parameters_take_a_call_of_nothing_alone() -> None:
     assert nothing.surely_take((), {})
     assert not nothing.surely_take((1,), {})
     assert not nothing.surely_take((), {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "kwargs"),
+    [
+        (lambda a, b=2, *, c=3: None, (1,), {}),
+        (lambda a, b=2, *, c=3: None, (), {"c": 4, "a": 1}),
+        (lambda a, /, b=2: None, (1, 5), {}),
+        (lambda *args, **kwargs: None, (1, 2), {"x": 3}),
+        (lambda: None, (), {}),
+    ],
+)
+def test_arguments_are_those_of_the_bound_signature(
+    function: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    signature = Signature.from_callable(function)
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+
+    assert Parameters(signature).arguments(args, kwargs) == dict(bound.arguments)
+
+
+def test_arguments_of_a_call_that_does_not_fit_are_refused() -> None:
+    with pytest.raises(TypeError, match="too many"):
+        Parameters(Signature()).arguments((1,), {})

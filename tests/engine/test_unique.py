@@ -784,6 +784,46 @@ def test_large_bulks_go_in_several_documents(monkeypatch: pytest.MonkeyPatch) ->
     assert Job.objects.count() == 50
 
 
+def stored(job: JobHandle[Any]) -> dict[str, Any]:
+    """Return the row, but for what each enqueue makes anew."""
+    values = Job.objects.filter(pk=job.id).values().get()
+    until, made_at = values.pop("unique_until"), values.pop("run_at")
+    for name in ("id", "created_at", "ready_seq", "unique_key", "unique_scope", "args"):
+        del values[name]
+    days = until and round((until - made_at) / timedelta(days=1))
+    return {**values, "window": days}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Unique(),
+        Unique(until="started"),
+        Unique(until="forever"),
+        Unique(for_=timedelta(days=7)),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("more", [{}, {"tags": ["a\\b"], "meta": {"c": "d\te"}}])
+def test_rows_that_are_copied_are_those_that_are_inserted(
+    rule: Unique, more: Any
+) -> None:
+    keyed = sync.using(unique=rule, priority=3, **more)
+    texts = [f"{number} \\ \\N \\x41 \t\n é" for number in range(20)]
+    with CaptureQueriesContext(connection) as found:
+        made = enqueue_many(
+            [keyed.job(number, text) for number, text in enumerate(texts)]
+        )
+    assert any(query["sql"].startswith("COPY") for query in found.captured_queries)
+
+    single = keyed.enqueue(20, "alone")
+
+    for job, text in zip(made, texts, strict=True):
+        assert row(job).args["args"][1] == text
+        assert stored(job) == stored(single)
+        assert keyed.enqueue(*row(job).args["args"]).id == job.id
+
+
 def test_many_without_keys_are_one_copy_still() -> None:
     with CaptureQueriesContext(connection) as found:
         enqueue_many([sync.job(1), sync.job(2)])
