@@ -24,13 +24,21 @@ from tests.chaos.campaign import REPOSITORY, Outcome, run
 from tests.chaos.checker import Findings, check_parts, explain, percentile
 from tests.chaos.cluster import Cluster, private_cluster
 from tests.chaos.histories import read_parts
-from tests.chaos.profiles import FENCE, FIXED_SEED, PROFILES, SMOKE, Profile
+from tests.chaos.profiles import (
+    FENCE,
+    FIXED_SEED,
+    KILL100,
+    SMOKE,
+    TRANSACTIONAL,
+    Profile,
+)
 from tests.chaos.report import OUT, open_report
 
 # Each is a module of tests.chaos.campaigns.
 CAMPAIGNS: Final[tuple[str, ...]] = (
     "database",
     "deploy",
+    "kill",
     "mutants",
 )
 
@@ -172,7 +180,7 @@ def _campaign(options: argparse.Namespace) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     commands = parser.add_subparsers(dest="command", required=True)
-    for profile in PROFILES.values():
+    for profile in (SMOKE, KILL100, TRANSACTIONAL, FENCE):
         command = commands.add_parser(profile.name)
         command.set_defaults(profile=profile)
         command.add_argument("--seed", type=int, help="of the second half")

@@ -11,6 +11,7 @@ __all__ = [
     "ENDINGS",
     "FENCE",
     "FIXED_SEED",
+    "KILL",
     "KILL100",
     "LEASE_SECONDS",
     "PROFILES",
@@ -105,6 +106,33 @@ KILL100: Final = Profile(
     faults={"child": 40, "keeper": 20, "parent": 25, "scheduler": 15},
 )
 
+# A tenth of the campaign "kill". Nearly all jobs are short: what is in flight at a
+# strike runs twice, and that must be less than one job of 200.
+KILL: Final = Profile(
+    name="kill",
+    workers=(2, 1, 2, 1, 2, 1),
+    jobs=20_600,
+    seconds=48,
+    tasks={
+        "nothing": 0.972,
+        "nap": 0.006,
+        "doze": 0.006,
+        "stumble": 0.006,
+        "refuse": 0.005,
+        "doomed": 0.005,
+    },
+    longest_seconds=0.5,
+    faults={
+        "child": 40,
+        "parent": 30,
+        "keeper": 18,
+        "scheduler": 12,
+        "stop": 20,
+        "backend": 10,
+    },
+    stops=(1.5, 2.0, 5.0),
+)
+
 # Long jobs that end while their worker is stopped and run elsewhere meanwhile.
 FENCE: Final = Profile(
     name="fence",
@@ -136,7 +164,7 @@ TRANSACTIONAL: Final = Profile(
 )
 
 PROFILES: Final = {
-    profile.name: profile for profile in (SMOKE, KILL100, FENCE, TRANSACTIONAL)
+    profile.name: profile for profile in (SMOKE, KILL100, FENCE, TRANSACTIONAL, KILL)
 }
 
 

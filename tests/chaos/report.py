@@ -34,7 +34,8 @@ class Report:
     Attributes:
         seed: of everything that is left to chance.
         folder: the campaign's own, for histories and logs. Emptied when a campaign
-            starts, but for what an interrupted one put away with keep().
+            starts, but for what an interrupted one put away with keep(), and the
+            folders of the same name.
     """
 
     def __init__(self, name: str, *, command: str, seed: int, folder: Path) -> None:
@@ -125,7 +126,10 @@ def open_report(
     for pid in folder.glob("**/data/postmaster.pid"):
         EmbeddedPostgres(pid.parents[1]).stop("immediate")
     for path in left:
-        if path.is_dir() and not (goes_on and path.name == _KEPT):
+        is_kept = goes_on and (
+            path.name == _KEPT or (folder / _KEPT / f"{path.name}.json").exists()
+        )
+        if path.is_dir() and not is_kept:
             shutil.rmtree(path)
         elif path.is_file():
             path.unlink()

@@ -70,13 +70,15 @@ def test_an_interrupted_campaign_goes_on_with_its_seed_and_what_it_kept(
 ) -> None:
     first = begin(tmp_path / "out")
     first.keep("segment-0", {"jobs": 5})
-    (first.folder / "segment-1").mkdir()
+    for number in range(2):
+        (first.folder / f"segment-{number}").mkdir()
 
     second = begin(tmp_path / "out")
 
     assert second.seed == first.seed
     assert second.kept("segment-0") == {"jobs": 5}
     assert second.kept("segment-1") is None
+    assert (second.folder / "segment-0").exists()
     assert not (second.folder / "segment-1").exists()
 
 
