@@ -39,7 +39,7 @@ SETTLE_DEAD_CHILD: Final = (
     """
 WITH begun AS MATERIALIZED (
     SELECT * FROM jsonb_to_recordset(%(started)s::jsonb)
-        AS started(id uuid, attempt int, delay_s float8[])
+        AS started(id uuid, attempt int)
 ), held AS MATERIALIZED (
     SELECT id, attempt, crashes, cancel_requested_at FROM relay_job
     WHERE state = 'running' AND worker_id = %(worker_id)s
@@ -53,9 +53,10 @@ WITH begun AS MATERIALIZED (
         WHEN held.crashes = 0 THEN 'again'
         ELSE 'later' END AS act,
         coalesce(
-            begun.delay_s[least(held.crashes + 1, cardinality(begun.delay_s))], 0
+            waits.delay_s[least(held.crashes + 1, cardinality(waits.delay_s))], 0
         ) AS delay_s
-    FROM held LEFT JOIN begun ON begun.id = held.id AND begun.attempt = held.attempt
+    FROM (SELECT %(delay_s)s::float8[] AS delay_s) AS waits, held
+    LEFT JOIN begun ON begun.id = held.id AND begun.attempt = held.attempt
 ), moved AS (
     UPDATE relay_job AS job
     SET state = CASE act WHEN 'cancel' THEN 'cancelled' WHEN 'poison' THEN 'failed'
@@ -155,8 +156,8 @@ class DeadChild:
     """A child process that has ended with jobs in its hands.
 
     Attributes:
-        started: the attempts it had started, by its slot table, each with the delays
-            in seconds that the job waits after its first, second … crash.
+        started: the attempts it had started, by its slot table.
+        delays: seconds that a job of them waits after its first, second … crash.
         timed_out: how those end that were not stopped by their timeouts: written by
             finish.send_settled() before the rest.
         is_charged: False where relay itself killed it.
@@ -164,9 +165,10 @@ class DeadChild:
     """
 
     worker_id: UUID
-    started: Sequence[tuple[UUID, int, Sequence[float]]]
+    started: Sequence[tuple[UUID, int]]
     is_charged: bool
     reason: str
+    delays: Sequence[float] = ()
     timed_out: Sequence[Settled] = ()
 
 
@@ -184,18 +186,15 @@ def settle_dead_child(
     Transaction: its own. Call it only after the process was reaped.
     """
     document = [
-        {
-            "id": str(job_id),
-            "attempt": attempt,
-            "delay_s": [min(delay, LONGEST.total_seconds()) for delay in delays],
-        }
-        for job_id, attempt, delays in child.started
+        {"id": str(job_id), "attempt": attempt} for job_id, attempt in child.started
     ]
+    longest = LONGEST.total_seconds()
     rows = connection.execute(
         rules.told(SETTLE_DEAD_CHILD),
         {
             "worker_id": child.worker_id,
             "started": json.dumps(document),
+            "delay_s": [min(float(delay), longest) for delay in child.delays],
             "is_charged": child.is_charged,
             "reason": child.reason,
             "crash_limit": crash_limit,

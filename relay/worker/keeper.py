@@ -235,9 +235,9 @@ class Keeper:
             self._dead[worker_id] = holdings.DeadChild(
                 worker_id=worker_id,
                 started=[
-                    (UUID(job_id), attempt, delays)
-                    for job_id, attempt in message["started"]
+                    (UUID(job_id), attempt) for job_id, attempt in message["started"]
                 ],
+                delays=delays,
                 timed_out=read_timed_out(message),
                 is_charged=message["is_charged"],
                 reason=message["reason"],

@@ -67,14 +67,16 @@ def settle(
     *,
     is_charged: bool = True,
     delays: Sequence[float] = DELAYS,
+    crash_limit: int = 3,
 ) -> tuple[int, list[lease.Ready]]:
     child = holdings.DeadChild(
         worker_id=worker_id,
-        started=[(job_id, attempt, delays) for job_id, attempt in started],
+        started=started,
+        delays=delays,
         is_charged=is_charged,
         reason="killed by signal 9",
     )
-    return holdings.settle_dead_child(session, child, crash_limit=3)
+    return holdings.settle_dead_child(session, child, crash_limit=crash_limit)
 
 
 # --- register and renew ---
@@ -608,6 +610,24 @@ def test_crash_with_too_few_or_endless_delays_is_settled_all_the_same(
     assert settle(duty, worker_id, [(job_id, 1)], delays=delays)[0] == 1
 
     assert states(duty) == {"retrying": 1}
+
+
+def test_hundreds_of_crashes_of_one_child_share_thousands_of_delays(
+    duty: EngineConnection,
+) -> None:
+    worker_id = add_worker(duty)
+    jobs = [*hold(duty, worker_id, 300, crashes=1), *hold(duty, worker_id, crashes=2)]
+    started = [(job_id, 1) for job_id in jobs]
+    delays = [0.0, 60.0, 600.0, *([1.0] * 9_997)]
+
+    count, _ = settle(duty, worker_id, started, delays=delays, crash_limit=10_000)
+
+    assert count == 301
+    waits = duty.execute(
+        "SELECT round(extract(epoch FROM run_at - clock_timestamp()) / 60), count(*) "
+        "FROM relay_job WHERE state = 'retrying' GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    assert waits == [(1, 300), (10, 1)]
 
 
 def test_what_a_dead_child_had_not_started_is_released_uncharged(

@@ -134,7 +134,7 @@ def test_poison_enqueues_it_whoever_found_out(duty: EngineConnection) -> None:
     worker_id, crashed = held(duty, crashes=2)
     dead = holdings.DeadChild(
         worker_id=worker_id,
-        started=[(crashed, 1, [0.0])],
+        started=[(crashed, 1)],
         is_charged=True,
         reason="killed by SIGSEGV",
     )
@@ -171,7 +171,7 @@ def test_a_crash_or_loss_that_is_forgiven_enqueues_nothing(
 ) -> None:
     worker_id, crashed = held(duty)
     dead = holdings.DeadChild(
-        worker_id=worker_id, started=[(crashed, 1, [0.0])], is_charged=True, reason="r"
+        worker_id=worker_id, started=[(crashed, 1)], is_charged=True, reason="r"
     )
     holdings.settle_dead_child(duty, dead, crash_limit=3)
     lost, _ = held(duty)

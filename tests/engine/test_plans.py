@@ -408,12 +408,12 @@ def test_settlement_of_a_dead_child_reads_the_held_index(
     duty: EngineConnection, queued: Rows
 ) -> None:
     started = [
-        {"id": str(job_id), "attempt": attempt, "delay_s": [1.0]}
-        for job_id, attempt in queued.held
+        {"id": str(job_id), "attempt": attempt} for job_id, attempt in queued.held
     ]
     values = {
         "worker_id": queued.worker_id,
         "started": json.dumps(started),
+        "delay_s": [1.0],
         "is_charged": True,
         "crash_limit": 3,
         **rules.values(),

@@ -151,7 +151,7 @@ def test_poison_is_kept_as_failed_jobs_are(
     worker_id = add_worker(duty)
     [crashed] = hold(duty, worker_id, **columns)
     dead = holdings.DeadChild(
-        worker_id=worker_id, started=[(crashed, 1, [0.0])], is_charged=True, reason="r"
+        worker_id=worker_id, started=[(crashed, 1)], is_charged=True, reason="r"
     )
     holdings.settle_dead_child(duty, dead, crash_limit=1)
     lost = add_worker(duty, state="lost")

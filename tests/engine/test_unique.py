@@ -417,7 +417,7 @@ def test_failure_067_a_job_that_ended_otherwise_holds_no_key_but_that_of_a_windo
         worker_id = start(hot)
         dead = holdings.DeadChild(
             worker_id=worker_id,
-            started=[(first.id, 1, [1.0])],
+            started=[(first.id, 1)],
             is_charged=True,
             reason="killed",
         )
@@ -478,7 +478,7 @@ def test_a_lost_or_crashed_worker_leaves_the_key_with_its_job(
     worker_id = start(hot)
     dead = holdings.DeadChild(
         worker_id=worker_id,
-        started=[(first.id, 2, [0.0])],
+        started=[(first.id, 2)],
         is_charged=True,
         reason="killed",
     )

@@ -240,7 +240,7 @@ def test_failure_081_a_dead_child_s_open_finish_and_its_settlement_do_not_deadlo
     def settle(number: int) -> int:
         child = holdings.DeadChild(
             worker_id=workers[number],
-            started=[(one, 1, (0.0,)) for one in batches[number]],
+            started=[(one, 1) for one in batches[number]],
             is_charged=True,
             reason="killed",
         )

@@ -334,7 +334,8 @@ class WorkerRules(State):
     ) -> None:
         child = holdings.DeadChild(
             worker_id=worker,
-            started=[(token.id, token.attempt, [0.0, 600.0]) for token in begun],
+            started=[(token.id, token.attempt) for token in begun],
+            delays=[0.0, 600.0],
             is_charged=is_charged,
             reason="tests",
         )
