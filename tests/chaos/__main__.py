@@ -36,10 +36,12 @@ from tests.chaos.report import OUT, open_report
 
 # Each is a module of tests.chaos.campaigns.
 CAMPAIGNS: Final[tuple[str, ...]] = (
+    "bloat",
     "database",
     "deploy",
     "kill",
     "mutants",
+    "volume",
 )
 
 _STALE_RULES = frozenset({"J4", "J5", "J6"})

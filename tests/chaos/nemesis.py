@@ -31,7 +31,12 @@ ORDER BY pid
 
 
 class Nemesis:
-    """Driven by tick(); a fault whose victim is not there yet waits for one."""
+    """Driven by tick(); a fault whose victim is not there yet waits for one.
+
+    Args:
+        clock: what the plan's times are held against; the seconds from now on unless
+            given.
+    """
 
     def __init__(
         self,
@@ -40,6 +45,8 @@ class Nemesis:
         workers: Sequence[Owned],
         schedulers: Sequence[Owned],
         stream: Sequence[Planned],
+        *,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._supervisor = supervisor
         self._connection = connection
@@ -48,7 +55,8 @@ class Nemesis:
         self._waiting = list(stream)
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._began_at = time.monotonic()
+        began_at = time.monotonic()
+        self._clock = clock or (lambda: time.monotonic() - began_at)
         self.faults: list[Fault] = []
 
     @property
@@ -65,7 +73,7 @@ class Nemesis:
             heapq.heappop(self._later)[2]()
         waiting = []
         for planned in self._waiting:
-            is_due = now - self._began_at >= planned.at_seconds
+            is_due = self._clock() >= planned.at_seconds
             if not (is_due and self._strike(planned)):
                 waiting.append(planned)
         self._waiting = waiting

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 __all__ = [
+    "BLOAT",
     "ENDINGS",
     "FENCE",
     "FIXED_SEED",
@@ -17,6 +18,7 @@ __all__ = [
     "PROFILES",
     "SMOKE",
     "TRANSACTIONAL",
+    "VOLUME",
     "Planned",
     "Profile",
     "plan",
@@ -53,6 +55,7 @@ class Profile:
         longest_seconds: sleeping jobs last between shortest_seconds and this.
         faults: how many of each kind strike, at random times within `seconds`.
         stops: how long a SIGSTOP may last, in leases.
+        lease_seconds: of the workers; only "volume" and "bloat" set another.
         until_caught: end as soon as stale writes were seen (for mutants).
     """
 
@@ -68,6 +71,7 @@ class Profile:
     longest_seconds: float = 1.5
     faults: Mapping[str, int]
     stops: tuple[float, ...] = (0.5, 1.5, 5.0)
+    lease_seconds: float = LEASE_SECONDS
     until_caught: bool = False
 
 
@@ -163,8 +167,38 @@ TRANSACTIONAL: Final = Profile(
     faults={"child": 780, "keeper": 100, "parent": 120},
 )
 
+# Both processors are busy all the time: a lease of a second would run out by itself.
+VOLUME: Final = Profile(
+    name="volume",
+    workers=(1, 1, 1),
+    concurrency=10,
+    schedulers=0,
+    producers=2,
+    jobs=1_000_000,
+    seconds=0,
+    tasks={"nothing": 0.997, "nap": 0.001, "stumble": 0.001, "doomed": 0.001},
+    longest_seconds=0.2,
+    faults={"child": 30, "parent": 10, "keeper": 10},
+    lease_seconds=3.0,
+)
+
+# No faults but the held snapshot; the lease is the default's, as are its timeouts.
+BLOAT: Final = Profile(
+    name="bloat",
+    workers=(1, 1),
+    concurrency=10,
+    schedulers=0,
+    producers=1,
+    jobs=1_000_000,
+    seconds=0,
+    tasks={"nothing": 1},
+    faults={},
+    lease_seconds=30.0,
+)
+
 PROFILES: Final = {
-    profile.name: profile for profile in (SMOKE, KILL100, FENCE, TRANSACTIONAL, KILL)
+    profile.name: profile
+    for profile in (SMOKE, KILL100, FENCE, TRANSACTIONAL, KILL, VOLUME, BLOAT)
 }
 
 

@@ -28,7 +28,9 @@ DATABASES = {
     }
 }
 RELAY = {
-    "LEASE": timedelta(seconds=LEASE_SECONDS),
+    "LEASE": timedelta(
+        seconds=float(os.environ.get("RELAY_CHAOS_LEASE_SECONDS", LEASE_SECONDS))
+    ),
     "POLL_INTERVAL": timedelta(milliseconds=200),
     "GRACE": timedelta(seconds=1),
     "BACKOFF": Backoff(base=timedelta(seconds=0.2), cap=timedelta(seconds=1)),
@@ -49,5 +51,8 @@ LOGGING = {
         "line": {"format": "%(asctime)s %(process)d %(levelname)s %(name)s %(message)s"}
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": "INFO"},
+    "root": {
+        "handlers": ["stderr"],
+        "level": os.environ.get("RELAY_CHAOS_LEVEL", "INFO"),
+    },
 }
