@@ -41,6 +41,7 @@ CAMPAIGNS: Final[tuple[str, ...]] = (
     "deploy",
     "kill",
     "mutants",
+    "time",
     "volume",
 )
 

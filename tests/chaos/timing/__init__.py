@@ -1,0 +1,1 @@
+"""Schedules through changes of the clocks, and processes whose clocks are wrong."""
