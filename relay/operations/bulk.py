@@ -70,7 +70,7 @@ def count_bulk(actor: Actor, action: str, filter: str | JobFilter) -> Matched:
     """Count the jobs that start_bulk would be about, and change nothing.
 
     Raises:
-        NotAllowed, ArgumentError: as start_bulk.
+        NotAllowed, ArgumentError: as start_bulk; also where it takes too long.
     """
     wanted = _checked(actor, action, filter, "count_bulk")
     actor.require("bulk_job", "count_bulk")

@@ -9,11 +9,12 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from django.db import connections, models, transaction
+import psycopg
+from django.db import OperationalError, connections, models, transaction
 
 from relay.exceptions import ArgumentError
 from relay.models import Job
-from relay.operations.job_filter import JobFilter
+from relay.operations.job_filter import FilterError, JobFilter
 
 __all__ = [
     "ACTIONS",
@@ -33,6 +34,14 @@ OWN_TASKS: Final = ("relay.bulk", "relay.bulk.failed")
 # block, also inside a test's own transaction.
 _PINNED: Final = "SET LOCAL enable_seqscan = off"
 _UNPINNED: Final = "SET LOCAL enable_seqscan TO DEFAULT"
+# Sets how long a statement may take, and returns how long it might before.
+_BOUND: Final = """
+WITH before AS MATERIALIZED (SELECT current_setting('statement_timeout') AS value)
+SELECT value FROM before
+WHERE set_config('statement_timeout', %s, true) IS NOT NULL
+"""
+# Who counts is waiting for the answer.
+COUNT_SECONDS: Final = 2
 
 # By state: what its index holds and the order it gives. Where a job that is acted on
 # leaves the state, the first ones are found again and again; else by the place.
@@ -177,12 +186,24 @@ def has_places(action: str, state: str) -> bool:
 def count(
     wanted: JobFilter, states: Sequence[str], *, limit: int, using: str
 ) -> tuple[int, bool]:
-    """Return how many jobs match, but at most limit; and whether there are more."""
+    """Return how many jobs match, but at most limit; and whether there are more.
+
+    Raises:
+        FilterError: one state took longer than COUNT_SECONDS.
+    """
     found = 0
     for state in states:
         left = limit + 1 - found
-        with _pinned(using):
-            found += _rows(wanted, state, using).values("pk")[:left].count()
+        try:
+            with _pinned(using, seconds=COUNT_SECONDS):
+                found += _rows(wanted, state, using).values("pk")[:left].count()
+        except OperationalError as error:
+            if not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
+                raise
+            raise FilterError(
+                f"the {state} jobs that match are not counted within {COUNT_SECONDS} "
+                "s: name a narrower state or an end, such as finished:<24h"
+            ) from error
         if found > limit:
             return limit, True
     return found, False
@@ -200,8 +221,13 @@ def _rows(wanted: JobFilter, state: str, using: str) -> models.QuerySet[Job]:
 
 
 @contextmanager
-def _pinned(using: str) -> Iterator[None]:
+def _pinned(using: str, *, seconds: int | None = None) -> Iterator[None]:
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         cursor.execute(_PINNED)
+        if seconds is not None:
+            cursor.execute(_BOUND, [f"{seconds}s"])
+            [(before,)] = cursor.fetchall()
         yield
         cursor.execute(_UNPINNED)
+        if seconds is not None:
+            cursor.execute(_BOUND, [before])

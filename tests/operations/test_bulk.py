@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 from django.db import connection
+from django.db.models import BooleanField, Func
 
 from relay import operations
 from relay.engine.acts import ActReport
@@ -15,7 +16,7 @@ from relay.exceptions import ArgumentError, Conflict, DecodeError, NotAllowed, N
 from relay.failure import Failure
 from relay.ids import uuid7
 from relay.models import Audit, BulkOperation, History, Job
-from relay.operations import Actor, bulk, matching, parse
+from relay.operations import Actor, FilterError, bulk, matching, parse
 from tests.operations.factory import actor, make_job
 
 pytestmark = pytest.mark.django_db
@@ -232,6 +233,26 @@ def test_a_dry_run_counts_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(bulk, "COUNT_LIMIT", 2)
     capped = operations.count_bulk(ROOT, "retry", "age:<1h")
     assert (capped.count, capped.is_capped) == (2, True)
+
+
+def test_a_count_that_takes_too_long_says_so_and_leaves_the_session_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make_job("failed")
+    slow = Func(template="pg_sleep(2) IS NOT NULL", output_field=BooleanField())
+    rows = Job.objects.filter(slow)
+    monkeypatch.setattr(matching, "COUNT_SECONDS", 1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(matching, "_rows", lambda *args: rows)
+        with pytest.raises(FilterError, match="not counted within 1 s"):
+            operations.count_bulk(ROOT, "retry", "state:failed")
+    counted = operations.count_bulk(ROOT, "retry", "state:failed")
+
+    assert counted.count == 1
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        assert cursor.fetchone() == ("0",)
 
 
 def test_a_queue_is_purged_of_what_waits() -> None:
