@@ -1,8 +1,14 @@
 from django.db import migrations, models
 
 # Columns that are null without a default: relay_worker is locked (ACCESS EXCLUSIVE) for
-# a moment and not rewritten. Workers of the release before leave them null and hear
+# a moment and not rewritten. Whoever reads it in a long transaction is waited for, and
+# renewals of leases wait behind this: for two seconds at most, then the migration fails
+# and is run again. Workers of the release before leave the columns null and hear
 # nothing.
+BOUND = """
+SELECT set_config('lock_timeout', '2s', true)
+WHERE current_setting('lock_timeout') = '0'
+"""
 
 
 class Migration(migrations.Migration):
@@ -11,6 +17,7 @@ class Migration(migrations.Migration):
     dependencies = [("relay", "0008_audit_and_permissions")]
 
     operations = [
+        migrations.RunSQL(BOUND, migrations.RunSQL.noop),
         migrations.AddField(
             model_name="worker",
             name="asked",
