@@ -57,6 +57,7 @@ _NUMBERS: Final = {
     "crash_limit": 1,
     "loss_limit": 1,
     "snooze_limit": 1,
+    "metrics_max_tasks": 0,
 }
 # The least and the most that each may be. jsonb holds far more, but a claim reads the
 # arguments of many jobs at once; deeper values meet the limit of Python's recursion.
@@ -163,6 +164,8 @@ class Settings:
     capture_logs: bool | Literal["failed"] = False
     # Most bytes of one attempt's log that are kept: the first and the last half.
     max_log_bytes: int = 64 * 1024
+    # Tasks that metrics and statistics tell apart; later ones are one task, "other".
+    metrics_max_tasks: int = 200
 
     def __post_init__(self) -> None:
         for key, shortest in _DURATIONS.items():

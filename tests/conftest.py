@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
 from django.conf import settings
 
+from relay import counts
 from relay.exceptions import StandaloneError
 from relay.standalone.postgres import EmbeddedPostgres, serve
+from tests.meters import Sums
 from tests.scale import scale
 
 
@@ -133,3 +136,12 @@ def django_db_modify_db_settings(
     postgres: EmbeddedPostgres | None,
 ) -> None:
     """Start the database for the first test that asks for one."""
+
+
+@pytest.fixture
+def sums() -> Iterator[Sums]:
+    """Count, in this process, with a meter that begins at 0."""
+    made, before = Sums(), counts._meter
+    counts.install(made)
+    yield made
+    counts.install(before)

@@ -58,7 +58,8 @@ FROM picked WHERE job.id = picked.id
 RETURNING job.id, job.task, job.queue, job.priority, job.ready_seq, job.attempt,
           job.args, job.failures, job.crashes, job.max_retries, job.timeout_ms,
           job.deadline_at,
-          extract(epoch FROM job.deadline_at - clock_timestamp())::float8
+          extract(epoch FROM job.deadline_at - clock_timestamp())::float8,
+          date_part('epoch', job.started_at - job.run_at)
 """
 
 
@@ -80,6 +81,8 @@ class ClaimedJob(NamedTuple):
     deadline_at: datetime | None = None
     # The deadline by this machine's monotonic clock, which nobody sets.
     start_by: float | None = None
+    # How long it has waited since it was due.
+    wait_s: float = 0.0
 
 
 class Span(NamedTuple):

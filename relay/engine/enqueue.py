@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, starmap
+from operator import itemgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -21,6 +23,7 @@ from django.db.backends.postgresql.base import (
 from django.db.backends.utils import CursorWrapper
 from psycopg.pq import TransactionStatus
 
+from relay import counts
 from relay.conf import get_settings
 from relay.engine import wakeup
 from relay.engine.connection import ON_DEMAND
@@ -115,6 +118,10 @@ _COPY: Final = (
 )
 
 
+_ENQUEUED: Final = "relay_jobs_enqueued_total"
+_DEDUPLICATED: Final = "relay_jobs_deduplicated_total"
+_QUEUE_AND_TASK: Final = itemgetter(2, 1)
+
 _NO_DELAY: Final = timedelta(0)
 
 # What makes Django's cursors where nobody has replaced a part of it. Any: the stubs
@@ -169,11 +176,15 @@ def insert(job: NewJob, *, using: str) -> KeyHolder | None:
     transaction that has enqueued the same key is waited for.
     """
     if job.unique is not None:
-        return insert_unique([(0, job, job.unique)], using=using).get(0)
+        holders = insert_unique([(0, job, job.unique)], using=using)
+        _count([job], holders)
+        return holders.get(0)
     statement, values = _statement(job)
     with connections[using].cursor() as cursor:
         cursor.execute(statement, values)
         row = cursor.fetchone()
+    if row is not None:
+        counts.add(_ENQUEUED, job.queue, job.task)
     if row is not None and row[0] is not None:
         wakeup.announce(using, job.queue, row[1], row[0])
     return None
@@ -191,8 +202,17 @@ def insert_new(row: ReadyRow, *, using: str) -> None:
     Transaction: joins the caller's on this alias; its own where there is none.
     """
     [ready_seq] = _fetch_one(connections[using], INSERT_NEW, row)
-    _, _, queue, priority, _, _ = row
+    _, task, queue, priority, _, _ = row
+    counts.add(_ENQUEUED, queue, task)
     wakeup.announce(using, queue, priority, ready_seq)
+
+
+def _count(jobs: Sequence[NewJob], holders: Collection[int]) -> None:
+    """Count jobs, those at some places as held back by their unique keys."""
+    if counts.is_on():
+        for place, job in enumerate(jobs):
+            name = _DEDUPLICATED if place in holders else _ENQUEUED
+            counts.add(name, job.queue, job.task)
 
 
 def _fetch_one(
@@ -289,7 +309,11 @@ def insert_with(connection: psycopg.Connection[Any], job: NewJob) -> int | None:
     """
     statement, values = _statement(job)
     row = connection.execute(statement, values).fetchone()
-    return None if row is None else row[0]
+    if row is None:
+        return None
+    counts.add(_ENQUEUED, job.queue, job.task)
+    ready_seq: int | None = row[0]
+    return ready_seq
 
 
 def insert_many(jobs: Sequence[NewJob], *, using: str) -> dict[int, KeyHolder]:
@@ -319,7 +343,11 @@ def insert_many(jobs: Sequence[NewJob], *, using: str) -> dict[int, KeyHolder]:
         return {}
     with transaction.atomic(using=using):
         _copy([job for job in jobs if job.unique is None], using=using)
-        return insert_unique(keyed, using=using)
+        holders = insert_unique(keyed, using=using)
+    places = [place for place, _, _ in keyed]
+    held = {at for at, place in enumerate(places) if place in holders}
+    _count([job for _, job, _ in keyed], held)
+    return holders
 
 
 def insert_ready(rows: Iterable[ReadyRow], *, using: str) -> None:
@@ -341,6 +369,7 @@ def insert_ready(rows: Iterable[ReadyRow], *, using: str) -> None:
 def _copy_ready(rows: Iterable[ReadyRow], *, using: str) -> None:
     connection = connections[using]
     places: set[tuple[str, int]] = set()
+    made: Counter[tuple[str, str]] = Counter()
     waiting = iter(rows)
     with connection.cursor() as cursor:
         _, ready_seq, fifo = _read_clock(cursor)
@@ -350,7 +379,10 @@ def _copy_ready(rows: Iterable[ReadyRow], *, using: str) -> None:
                 if fifo:
                     block = [_by_policy(row, fifo) for row in block]
                 places.update((row[2], row[3]) for row in block)
+                made.update(map(_QUEUE_AND_TASK, block))
                 copy.write("\n".join(starmap(copy_line, block)) + "\n")
+    for (queue, task), jobs in made.items():
+        counts.add(_ENQUEUED, queue, task, amount=jobs)
     for queue, priority in places:
         wakeup.announce(using, queue, priority, ready_seq)
 
@@ -379,6 +411,7 @@ def _copy(jobs: Sequence[NewJob], *, using: str) -> None:
         with connection.wrap_database_errors, cursor.copy(_COPY) as copy:
             for job, at in zip(jobs, due, strict=True):
                 copy.write_row((*_ready_row(job), *job.copied(at, now)))
+    _count(jobs, ())
     ready = [job for job, at in zip(jobs, due, strict=True) if at <= now]
     for queue, priority in {(job.queue, job.priority) for job in ready}:
         wakeup.announce(using, queue, priority, ready_seq)

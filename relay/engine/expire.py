@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from relay import counts
 from relay.engine import rules
 from relay.engine.connection import EngineConnection
 
@@ -54,7 +55,7 @@ WITH late AS MATERIALIZED (
 )
 """
     + rules.TOLD_HERE
-    + "SELECT count(*) FROM moved"
+    + "SELECT queue, task, count(*) FROM moved GROUP BY queue, task"
 )
 
 # Index: relay_job_deadline_idx.
@@ -76,7 +77,7 @@ def expire(connection: EngineConnection, *, limit: int = EXPIRE_BATCH) -> int:
     Returns:
         how many were failed.
     """
-    row = connection.execute(
+    rows = connection.execute(
         rules.told(EXPIRE),
         {
             "limit": limit,
@@ -84,5 +85,7 @@ def expire(connection: EngineConnection, *, limit: int = EXPIRE_BATCH) -> int:
             "error_class": DEADLINE_EXCEEDED,
             "error_message": NOT_STARTED_IN_TIME,
         },
-    ).fetchone()
-    return 0 if row is None else int(row[0])
+    ).fetchall()
+    for queue, task, jobs in rows:
+        counts.ended(queue, task, "failed", "deadline", jobs)
+    return sum(jobs for _, _, jobs in rows)

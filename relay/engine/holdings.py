@@ -99,8 +99,9 @@ WITH begun AS MATERIALIZED (
 """
     + rules.TOLD_HERE
     + """
-SELECT queue, priority, min(ready_seq) FILTER (WHERE state = 'queued'), count(*)
-FROM moved GROUP BY queue, priority
+SELECT queue, priority, min(ready_seq) FILTER (WHERE state = 'queued'), count(*), task,
+       CASE act WHEN 'release' THEN act ELSE state END
+FROM moved GROUP BY queue, priority, task, 6
 """
 )
 
@@ -201,7 +202,7 @@ def settle_dead_child(
             **rules.values(),
         },
     ).fetchall()
-    return count_and_ready(rows)
+    return count_and_ready(rows, "killed")
 
 
 def cancel_requested(

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
 
+from relay import counts
 from relay.engine import rules
 from relay.engine.connection import EngineConnection
 
@@ -137,8 +138,9 @@ WITH taken AS MATERIALIZED (
 """
     + rules.TOLD_HERE
     + """
-SELECT queue, priority, min(ready_seq) FILTER (WHERE state = 'queued'), count(*)
-FROM moved GROUP BY queue, priority
+SELECT queue, priority, min(ready_seq) FILTER (WHERE state = 'queued'), count(*), task,
+       state
+FROM moved GROUP BY queue, priority, task, state
 """
 )
 
@@ -265,10 +267,19 @@ def take(
             **rules.values(),
         },
     ).fetchall()
-    return count_and_ready(rows)
+    return count_and_ready(rows, "lost")
 
 
-def count_and_ready(rows: Sequence[tuple[Any, ...]]) -> tuple[int, list[Ready]]:
-    """Read (queue, priority, lowest ready_seq or None, count) of what was moved."""
+def count_and_ready(
+    rows: Sequence[tuple[Any, ...]], reason: str
+) -> tuple[int, list[Ready]]:
+    """Read what was moved, and count it.
+
+    Args:
+        rows: (queue, priority, lowest ready_seq or None, count, task, state).
+        reason: of relay_job_errors_total, for what is none of the worker's own acts.
+    """
+    for queue, _, _, jobs, task, state in rows:
+        counts.ended(queue, task, state, reason, jobs)
     ready = [Ready(row[0], row[1], row[2]) for row in rows if row[2] is not None]
     return sum(row[3] for row in rows), ready

@@ -20,6 +20,7 @@ from typing import Final
 import psycopg
 from django.db import Error, connections, transaction
 
+from relay import counts
 from relay.conf import check_queue_name, get_settings
 from relay.engine.connection import connect
 
@@ -98,6 +99,7 @@ def notify_with(
     texts = [payload(*wakeup) for wakeup in lowest(wakeups)]
     if texts and get_settings().notify:
         connection.execute(_NOTIFY_MANY, {"payloads": texts})
+        counts.add("relay_notify_total", "sent", amount=len(texts))
 
 
 def lowest(wakeups: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
@@ -170,6 +172,7 @@ class _Sender:
         try:
             with connections[using].cursor() as cursor:
                 cursor.execute(NOTIFY, {"payload": payload(queue, priority, ready_seq)})
+            counts.add("relay_notify_total", "sent")
         except Error:
             # The caller's connection broke after its commit: the thread has its own.
             with self._ready:

@@ -20,6 +20,7 @@ from relay.models.schedule import (
     Schedule,
     ScheduleSource,
 )
+from relay.models.stat import Stat
 from relay.models.worker import Worker, WorkerKind, WorkerState
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "QueuePolicy",
     "Schedule",
     "ScheduleSource",
+    "Stat",
     "Step",
     "Worker",
     "WorkerKind",

@@ -15,6 +15,7 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import class_row
 
+from relay import counts
 from relay.codec import clean_text
 from relay.conf import get_settings
 from relay.engine.enqueue import insert_with
@@ -111,6 +112,22 @@ RETURNING xmin::text
 _LONGEST_ERROR: Final = 1_000
 
 
+# The events of what is logged.
+_EVENTS: Final = {
+    "schedule planned": "schedule.planned",
+    "schedule fired": "schedule.fired",
+    "occurrence skipped": "schedule.skipped",
+    "occurrence waits": "schedule.waiting",
+    "occurrences missed": "schedule.missed",
+}
+# Of relay_schedule_fires_total, by what is logged.
+_RESULTS: Final = {
+    "schedule fired": "fired",
+    "occurrence skipped": "skipped",
+    "occurrences missed": "missed",
+}
+
+
 @dataclass(slots=True)
 class _Row:
     """A schedule's row as LOCK reads it, and what becomes of it.
@@ -195,7 +212,11 @@ def fire(
     # Not earlier: it would say what a rollback takes back, and a log's handler is
     # somebody else's code, which must not run under the row's lock.
     for level, message, values in row.events:
-        logger.log(level, message, extra={"schedule": row.name, **values})
+        fields = {"event": _EVENTS[message], "schedule": row.name, **values}
+        logger.log(level, message, extra=fields)
+        if (result := _RESULTS.get(message)) is not None:
+            count = values.get("missed", 1)
+            counts.add("relay_schedule_fires_total", row.name, result, amount=count)
     return row.wakeups
 
 

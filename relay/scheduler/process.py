@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import FrameType, TracebackType
 from typing import Any, Final, Protocol, Self
@@ -18,13 +18,15 @@ from relay.engine.connection import connect, is_outage
 from relay.retry import Backoff
 from relay.scheduler.duty import ScheduleDuty
 
-__all__ = ["StopSignal", "run"]
+__all__ = ["SchedulerHealth", "StopSignal", "run"]
 
 logger = logging.getLogger("relay.scheduler")
 
 # The database comes back to all schedulers at once: the jitter spreads them, and the
 # cap keeps the return below 5 s. Source: B11, docs/explanation/schedules.md.
 RECONNECT: Final = Backoff(base=timedelta(seconds=0.25), cap=timedelta(seconds=4))
+# A loop that has not gone round for so long is stuck: every statement ends sooner.
+STALL_SECONDS: Final = 30.0
 # An outage is reported this often.
 REPORT_SECONDS: Final = 60.0
 
@@ -88,10 +90,42 @@ class StopSignal:
             os.read(self._reader, 4096)
 
 
+class SchedulerHealth:
+    """What the loop says to those who watch it, from any thread."""
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+        self._ticked_at = time.monotonic()
+        self._reason = "has not looked yet"
+
+    def tick(self, reason: str = "") -> None:
+        """Say that the loop goes round, and why it fires nothing; "" if it does."""
+        self._ticked_at, self._reason = time.monotonic(), reason
+
+    def ills(self) -> list[str]:
+        """Return whether the loop does not go round; empty if it does."""
+        seconds = time.monotonic() - self._ticked_at
+        stuck = f"the loop has not gone round for {seconds:.0f} s"
+        return [stuck] if seconds > STALL_SECONDS else []
+
+    def wants(self) -> list[str]:
+        """Return why nothing is fired; empty if schedules are."""
+        return [*self.ills(), *([self._reason] if self._reason else [])]
+
+    def status(self) -> Mapping[str, Any]:
+        """Return what the scheduler does."""
+        return {
+            "database": self._alias,
+            "pid": os.getpid(),
+            "last_tick_s": time.monotonic() - self._ticked_at,
+        }
+
+
 def run(
     alias: str,
     stop: Stop,
     *,
+    health: SchedulerHealth | None = None,
     duty: ScheduleDuty | None = None,
     connecting: Callable[[], psycopg.Connection[Any]] | None = None,
     monotonic: Callable[[], float] = time.monotonic,
@@ -100,13 +134,17 @@ def run(
 
     Args:
         alias: key of settings.DATABASES.
+        health: is told how the loop fares.
         duty, connecting, monotonic: for tests.
     """
     duty = duty or ScheduleDuty()
+    health = health or SchedulerHealth(alias)
     connection: psycopg.Connection[Any] | None = None
     failures = 0
     reported_at = float("-inf")
-    logger.info("scheduler started", extra={"database": alias})
+    logger.info(
+        "scheduler started", extra={"event": "scheduler.started", "database": alias}
+    )
     while not stop.is_set:
         try:
             if connection is None:
@@ -120,25 +158,37 @@ def run(
             Exception
         ) as error:  # an edge: the loop outlives whatever the database does
             failures += 1
+            health.tick("schedules cannot be fired now: see the log")
             if monotonic() - reported_at >= REPORT_SECONDS:
                 reported_at = monotonic()
                 is_understood, reason = _explain(error)
                 logger.warning(
                     "schedules cannot be fired now; trying again: %s",
                     reason,
-                    extra={"database": alias, "failures": failures},
+                    extra={
+                        "event": "scheduler.failed",
+                        "database": alias,
+                        "failures": failures,
+                    },
                     exc_info=not is_understood,
                 )
             _close(connection)
             connection = None
             stop.wait(RECONNECT.delay(failures).total_seconds())
         else:
+            health.tick()
             if failures:
                 failures, reported_at = 0, float("-inf")
-                logger.info("scheduler resumed", extra={"database": alias})
+                logger.info(
+                    "scheduler resumed",
+                    extra={"event": "scheduler.resumed", "database": alias},
+                )
             stop.wait(duty.interval.total_seconds())
     _close(connection)
-    logger.info("scheduler stopped", extra={"database": alias})
+    health.tick("stopping")
+    logger.info(
+        "scheduler stopped", extra={"event": "scheduler.stopped", "database": alias}
+    )
 
 
 def _explain(error: Exception) -> tuple[bool, str]:

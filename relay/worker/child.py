@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 
+from relay import counts
 from relay.worker.loop import Loop
+from relay.worker.tally import Forwarded
 
 __all__ = ["ChildLoop"]
 
@@ -18,6 +20,10 @@ class ChildLoop(Loop):
         signal.signal(signal.SIGTERM, self.drain)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._bell.ring_on_signals()
+        if counts.is_on():
+            # The keeper counts for all children: theirs would be seen by nobody.
+            forwarded = self._hands.tally.forwarded = Forwarded()
+            counts.install(forwarded)
         super().run()
 
     def _end_orphaned(self) -> None:

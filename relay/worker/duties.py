@@ -12,8 +12,9 @@ from datetime import timedelta
 from typing import Final, Protocol
 from uuid import UUID
 
+from relay import counts
 from relay.conf import get_settings
-from relay.engine import lease, prune, workers
+from relay.engine import lease, prune, stats, workers
 from relay.engine.connection import EngineConnection
 from relay.engine.expire import EXPIRE_BATCH, NEXT_DEADLINE_AT, expire
 from relay.engine.promote import NEXT_DUE_AT, PROMOTE_BATCH, promote
@@ -131,6 +132,7 @@ class Reap:
         if not self._is_sound():
             return False
         lost = lease.give_up(connection)
+        counts.add("relay_leases_expired_total", amount=len(lost))
         for worker_id in lost:
             logger.warning(
                 "worker lost: its lease ran out",
@@ -241,12 +243,13 @@ class PruneRecords:
     next_at = "NULL::timestamptz"
 
     def tick(self, connection: EngineConnection) -> bool:
-        """Prune workers, the history of queues and occurrences."""
+        """Prune workers, the history of queues, occurrences and statistics."""
         budget = Budget()
         for one_batch in (
             prune.prune_workers,
             prune.prune_queue_history,
             prune.prune_occurrences,
+            stats.prune_stats,
         ):
             while one_batch(connection) >= prune.PRUNE_BATCH:
                 if budget.is_spent:

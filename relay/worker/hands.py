@@ -29,6 +29,7 @@ from relay.engine.holdings import release_held
 from relay.worker import announcing
 from relay.worker.pool import NOT_STARTED, Ended
 from relay.worker.shared import SlotTable
+from relay.worker.tally import Tally
 from relay.worker.waiters import Waiters
 
 __all__ = ["Hands"]
@@ -45,6 +46,7 @@ class Hands:
         settled: how many jobs have been let go of.
         waiters: who is to be told of which end.
         announcer: tells the project's receivers.
+        tally: counts the ends.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Hands:
         self.settled = 0
         self.waiters = Waiters()
         self.announcer = announcing.Announcer(on_told)
+        self.tally = Tally()
         # Those whose finish was sent and its answer lost.
         self._doubtful: set[UUID] = set()
 
@@ -214,6 +217,7 @@ class Hands:
         if announcing.is_heard():
             ends = ((end.job, end.outcome, end.seconds) for end in batch)
             self.announcer.put(announcing.news_of(ends, finished))
+        self.tally.note_ends(batch, finished)
         for end in batch:
             if end.entry != NOT_STARTED:
                 self._table.end(end.entry)
@@ -233,6 +237,7 @@ class Hands:
     def _note_unwritten(self, end: Ended) -> None:
         if end.job.id in self._doubtful or isinstance(end.outcome, Written):
             return  # written by the statement whose answer was lost, or by the handler
+        self.tally.note_lost()
         logger.warning(
             "lease lost: the result was dropped",
             extra={

@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 import psycopg
 
+from relay import counts
 from relay.conf import get_settings
 from relay.engine.claim import Marks
 from relay.engine.connection import EngineConnection
@@ -87,3 +88,4 @@ class Hearing:
         hint = parse(text)
         if hint is not None and hint[0] in self._queues:
             self._hints.append(hint)
+            counts.add("relay_notify_total", "received")

@@ -19,6 +19,7 @@ from uuid import UUID
 
 import psycopg
 
+from relay import counts
 from relay.conf import get_settings
 from relay.engine import holdings, lease, workers
 from relay.engine.connection import EngineConnection
@@ -35,9 +36,11 @@ from relay.worker.duties import (
     Reap,
     wake,
 )
+from relay.worker.health import View
 from relay.worker.link import Link
 from relay.worker.listener import Listener
 from relay.worker.messages import Channel
+from relay.worker.rollup import RollUp
 from relay.worker.rota import Rota
 from relay.worker.shared import SharedState
 from relay.worker.stuck import read_timed_out
@@ -118,6 +121,8 @@ class Keeper:
         self._is_draining = False
         self._is_drain_told = False
         self._stop_by: float | None = None
+        # An embedded worker's metrics are kept in its web process.
+        self._roll_up = RollUp(children, is_metered=options.kind == "process")
         self._rota = Rota(self._duties())
 
     def _duties(self) -> list[Duty]:
@@ -128,6 +133,7 @@ class Keeper:
             Heed(self._options.supervisor, self._heed),
             Prune(),
             PruneRecords(),
+            self._roll_up,
         ]
         if self._settings.schedule_in_workers:
             duties.append(ScheduleDuty())
@@ -146,6 +152,22 @@ class Keeper:
         return (
             self._link.connection is not None
             and time.monotonic() - self._sound_since >= self._lease.total_seconds()
+        )
+
+    def view(self) -> View:
+        """Return what only this process knows, for those who watch it; any thread."""
+        options = self._options
+        return View(
+            name=options.name,
+            queues=list(options.queues),
+            concurrency=options.concurrency,
+            children={
+                index: (child.worker_id, child.pid, child.is_registered)
+                for index, child in list(self._children.items())
+            },
+            is_connected=self._link.connection is not None,
+            is_draining=self._is_draining,
+            claimed_at=self._roll_up.claimed_at,
         )
 
     # --- the loop --------------------------------------------------------------------
@@ -185,6 +207,8 @@ class Keeper:
             if self._stop_by is None:
                 # A duty may take its time: renewals come first.
                 self._rota.turn(connection, until=self._renew_at)
+            else:
+                self._roll_up.tick(connection)
         except psycopg.Error as error:
             self._link.lose(error)
 
@@ -195,7 +219,7 @@ class Keeper:
             until.append(self._stop_by)
         first = max(min(until), self._link.retry_at)
         self._listener.listen(now)
-        readers: list[Any] = [self._parent, self._parent_pipe]
+        readers: list[Any] = [self._parent, self._parent_pipe, *self._sockets]
         if self._listener.connection is not None:
             readers.append(self._listener.connection)
         elif self._listener.due_at is not None:
@@ -207,6 +231,9 @@ class Keeper:
             for message in self._parent.receive():
                 self._take_in(message)
         self._parent.flush()
+        for child in self._sockets:
+            if child in ready:
+                self._roll_up.read(child)
         if self._listener.connection in ready:
             self._listener.read()
 
@@ -228,6 +255,7 @@ class Keeper:
             for index, child in list(self._children.items()):
                 if child.worker_id == worker_id:
                     del self._children[index]
+                    self._roll_up.forget(index)
             delays = [
                 self._settings.backoff.delay(crashes).total_seconds()
                 for crashes in range(self._settings.crash_limit)
@@ -344,6 +372,7 @@ class Keeper:
         }
         if registered:
             alive = lease.renew(connection, registered, lease=self._lease)
+            counts.add("relay_leases_renewed_total", amount=len(alive))
             for worker_id, index in registered.items():
                 if worker_id not in alive:
                     del self._children[index]

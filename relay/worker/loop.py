@@ -178,6 +178,7 @@ class Loop:
         self._control.setblocking(False)
         while not self._is_done():
             self._step()
+        self._tell()
         self._hands.announcer.close()
         if self._nursery is not None:
             self._nursery.close()
@@ -208,8 +209,13 @@ class Loop:
                     self._wait(self._idle_seconds(now))
             except psycopg.Error as error:
                 self._lose(error)
+        if now >= self._hands.tally.due_at:
+            self._tell()
         self._run_alone(now)
         self._poke(now)
+
+    def _tell(self) -> None:
+        self._hands.tally.tell(self._control, self._hands.held.values())
 
     def _poke(self, now: float) -> None:
         """See to it that long jobs do not hold up what was claimed beyond the slots."""
@@ -293,6 +299,7 @@ class Loop:
             return []
         self._hands.settle(batch, finished)
         if room:
+            self._hands.tally.note_claim(queues, claimed, time.monotonic() - sent_at)
             self._note_claim(claimed, room, now)
         return claimed
 

@@ -19,13 +19,16 @@ from uuid import UUID
 
 from django.db import connections
 
+from relay import counts
 from relay.conf import get_settings
 from relay.ids import uuid7
+from relay.probes import serve
 from relay.worker.bell import Bell
 from relay.worker.brood import Brood
 from relay.worker.child import ChildLoop
 from relay.worker.fence import fence_margin
 from relay.worker.fork import end_of, fork
+from relay.worker.health import WorkerHealth
 from relay.worker.keeper import GAVE_UP, Keeper, KeeperOptions
 from relay.worker.loop import CAPACITY
 from relay.worker.messages import Channel, datagrams
@@ -57,6 +60,8 @@ class Parent:
         processes: how many children.
         grace: how long running jobs may go on after the first signal.
         name: a label for the workers' rows; host-pid unless given.
+        probes: a socket that listens, for the keeper to answer probes.
+        probe_file: the path of a file for it to keep up to date.
     """
 
     def __init__(
@@ -66,8 +71,13 @@ class Parent:
         processes: int,
         grace: timedelta,
         name: str | None = None,
+        probes: socket.socket | None = None,
+        probe_file: str | None = None,
     ) -> None:
         self._options = options
+        # Bound here: a new keeper answers on the same port.
+        self._probes = probes
+        self._probe_file = probe_file
         self._grace = grace
         lease = get_settings().lease
         self._margin = fence_margin(lease).total_seconds()
@@ -142,6 +152,7 @@ class Parent:
         self._signals += 1
 
     def _look(self) -> None:
+        self._shared.parent_ticked_at = time.monotonic()
         self._reap()
         self._read_keeper()
         self._begin_or_hasten_drain()
@@ -175,6 +186,7 @@ class Parent:
             self._note_end(pid, os.waitstatus_to_exitcode(status))
 
     def _note_end(self, pid: int, code: int) -> None:
+        counts.forget_process(pid)
         if self._keeper.process is not None and self._keeper.process.pid == pid:
             self._keeper.ended(was_clean=False)
             self._has_given_up = code == GAVE_UP
@@ -337,6 +349,8 @@ class Parent:
             [near for near, _ in self._pairs],
             self._alive_reader,
         )
+        health = WorkerHealth(self._shared, keeper.view)
+        serve(health, self._probes, self._probe_file)
         return keeper.run()
 
     def _start_child(self, index: int, place: Place) -> None:
@@ -353,6 +367,8 @@ class Parent:
 
     def _run_child(self, index: int, worker_id: UUID, brood: Brood | None) -> int:
         os.close(self._alive_writer)
+        if self._probes is not None:
+            self._probes.close()
         keep_connections()
         nursery = brood.start_nursery(self._options.concurrency) if brood else None
         loop = ChildLoop(

@@ -17,8 +17,9 @@ from uuid import UUID
 __all__ = ["SharedState", "SlotTable", "Started"]
 
 _CELL: Final = struct.Struct("=d")
-# Until when the leases hold, when the keeper last went round, whether all is quiet.
-_CELLS: Final = 3
+# Until when the leases hold, when the keeper last went round, whether all is quiet,
+# when the parent last went round.
+_CELLS: Final = 4
 # Of a child: worker id, whether it is registered, whether a job of its has or had a
 # timeout, when its loop last went round.
 _HEADER: Final = struct.Struct("=16sBBxxxxxxd")
@@ -207,7 +208,7 @@ class SharedState:
                 view[start : start + each],
                 capacity,
                 view[: _CELL.size],
-                view[cells - _CELL.size : cells],
+                view[2 * _CELL.size : 3 * _CELL.size],
             )
             for start in range(cells, cells + processes * each, each)
         ]
@@ -245,3 +246,13 @@ class SharedState:
     @is_quiet.setter
     def is_quiet(self, is_quiet: bool) -> None:
         self._cells[2 * _CELL.size] = is_quiet
+
+    @property
+    def parent_ticked_at(self) -> float:
+        """When the parent's loop last went round, by the monotonic clock."""
+        moment: float = _CELL.unpack_from(self._cells, 3 * _CELL.size)[0]
+        return moment
+
+    @parent_ticked_at.setter
+    def parent_ticked_at(self, moment: float) -> None:
+        _CELL.pack_into(self._cells, 3 * _CELL.size, moment)

@@ -23,6 +23,7 @@ from relay.engine import (
     claim,
     expire,
     finish,
+    gauges,
     holdings,
     lease,
     matching,
@@ -509,6 +510,27 @@ def test_prune_reads_the_retention_index(duty: EngineConnection, queued: Rows) -
 
     assert found.indexes == {"relay_job_retention_idx", "relay_job_pkey"}
     assert found.buffers < BUFFERS_PER_ROW * BATCH
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        pytest.param(statement, id=f"{name}-{place}")
+        for name, statements in gauges.STATEMENTS.items()
+        for place, statement in enumerate(statements)
+    ],
+)
+def test_a_gauge_reads_no_more_of_the_jobs_than_indexes_give(
+    duty: EngineConnection, queued: Rows, statement: str
+) -> None:
+    found = explain(duty, statement, {})
+
+    assert found.indexes <= {
+        "relay_job_ready_idx",
+        "relay_job_due_idx",
+        "relay_job_held_idx",
+        "relay_job_failed_idx",
+    }
 
 
 def test_dead_rows_below_a_mark_cost_a_claim_nothing(

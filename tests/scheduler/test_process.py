@@ -21,8 +21,9 @@ import pytest
 from django.db import connection as django_connection
 
 from relay.models import Occurrence, Schedule
+from relay.scheduler import process as module
 from relay.scheduler.duty import ScheduleDuty
-from relay.scheduler.process import RECONNECT, StopSignal, run
+from relay.scheduler.process import RECONNECT, SchedulerHealth, StopSignal, run
 from tests.scale import scaled
 from tests.scheduler.factory import (
     database_now,
@@ -300,3 +301,27 @@ def check_every_second(schedule: Schedule) -> list[Any]:
     assert instants == [instants[0] + n * SECOND for n in range(len(instants))]
     assert not Occurrence.objects.filter(schedule=schedule, state="missed").exists()
     return instants
+
+
+def test_a_scheduler_is_ready_once_it_fires_and_not_while_it_cannot() -> None:
+    health = SchedulerHealth("default")
+    before = health.wants()
+
+    health.tick()
+    ready = health.wants()
+    health.tick("the database is away")
+
+    assert before == ["has not looked yet"]
+    assert ready == []
+    assert health.wants() == ["the database is away"]
+    assert health.ills() == []
+
+
+def test_a_scheduler_whose_loop_stands_still_is_to_be_restarted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "STALL_SECONDS", -1.0)
+
+    [reason] = SchedulerHealth("default").ills()
+
+    assert reason.startswith("the loop has not gone round")

@@ -7,9 +7,12 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
+from relay import metrics
 from relay.conf import get_settings
 from relay.management.console import RelayCommand, check_vendor, explained, show_logs
-from relay.scheduler.process import StopSignal, run
+from relay.management.probing import add_probe_arguments, bind_probes, show_gauges
+from relay.probes import serve
+from relay.scheduler.process import SchedulerHealth, StopSignal, run
 from relay.scheduler.registry import sync_declared
 
 
@@ -32,6 +35,8 @@ class Command(RelayCommand):
             help="alias in DATABASES; RELAY['DATABASE'] unless given",
         )
 
+        add_probe_arguments(parser)
+
     def handle(self, *args: Any, **options: Any) -> None:
         alias = options["database"] or get_settings().database
         if alias not in connections:
@@ -44,7 +49,11 @@ class Command(RelayCommand):
             self.stdout.write(f"schedules declared in code: {said}")
             return
         show_logs(options["verbosity"])
+        health = SchedulerHealth(alias)
+        if metrics.is_available():
+            show_gauges(alias)
         with StopSignal() as stop:
+            serve(health, bind_probes(options["probe_port"]), options["probe_file"])
             self.stdout.write(f"firing the schedules of {alias}; Ctrl-C stops")
             self.stdout.flush()
-            run(alias, stop)
+            run(alias, stop, health=health)

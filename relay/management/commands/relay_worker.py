@@ -18,6 +18,7 @@ from django.db import DatabaseError, connections
 from relay.conf import check_queue_name, get_settings
 from relay.engine.connection import is_outage
 from relay.management.console import RelayCommand, check_vendor, explained, show_logs
+from relay.management.probing import add_probe_arguments, bind_probes, clear_metrics
 from relay.models import Queue
 from relay.retry import Backoff
 from relay.tasks import known_queues
@@ -89,6 +90,7 @@ class Command(RelayCommand):
             metavar="MIB",
             help="replace a child whose resident memory is larger",
         )
+        add_probe_arguments(parser)
         parser.add_argument(
             "--reload",
             action="store_true",
@@ -110,6 +112,7 @@ class Command(RelayCommand):
         with explained(alias):
             queues = self._checked(options["queues"])
         self._warn_of_sessions(options["concurrency"], options["processes"])
+        clear_metrics()
         memory = options["max_memory"]
         parent = Parent(
             LoopOptions(
@@ -122,6 +125,8 @@ class Command(RelayCommand):
             processes=options["processes"],
             grace=options["grace"],
             name=options["name"],
+            probes=bind_probes(options["probe_port"]),
+            probe_file=options["probe_file"],
         )
         if options["verbosity"]:
             self._say_what_runs(queues, options)

@@ -9,10 +9,13 @@ from uuid import UUID
 
 import psycopg
 
+from relay import counts
 from relay.worker.apart import Nursery, is_isolation_needed
 from relay.worker.loop import Loop
 from relay.worker.options import LoopOptions
+from relay.worker.rollup import meter
 from relay.worker.shared import SlotTable
+from relay.worker.tally import Told
 
 __all__ = ["EmbeddedLoop"]
 
@@ -36,6 +39,13 @@ class EmbeddedLoop(Loop):
         super().__init__(worker_id, options, table, control, None, nursery)
         self.worker_id = worker_id
         self._waker = waker
+        # The web process shows the metrics, and not its helper.
+        self._hands.tally.on_told = self._meter
+
+    def _meter(self, told: Told) -> None:
+        meter(told)
+        for queue in self._options.queues:
+            counts.put("relay_jobs_running", queue, value=told.running[queue])
 
     @property
     def is_running(self) -> bool:

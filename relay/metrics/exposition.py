@@ -1,0 +1,92 @@
+"""The metrics as text, of one process or of all that share a folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import REGISTRY, CollectorRegistry, multiprocess
+from prometheus_client.exposition import choose_encoder
+
+from relay.metrics.collector import Collector
+
+__all__ = ["clear_stale_files", "forget_process", "render"]
+
+FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
+_FILE: Final = re.compile(r"[a-z_]+_(?P<pid>[0-9]+)\.db")
+
+
+def render(accept: str = "", collector: Collector | None = None) -> tuple[bytes, str]:
+    """Return the metrics and their content type.
+
+    Where PROMETHEUS_MULTIPROC_DIR is set, those of all processes that share it.
+
+    Args:
+        accept: the header of the request: plain text, or OpenMetrics.
+        collector: of the database's gauges, to be shown as well.
+    """
+    encode, content_type = choose_encoder(accept)
+    # Made anew: what the process has registered would be there twice.
+    registry = CollectorRegistry()
+    if _folder() is not None:
+        multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call] # untyped
+    else:
+        registry.register(_Process())
+    if collector is not None:
+        registry.register(collector)
+    return encode(registry), content_type
+
+
+class _Process:
+    """All that this process has registered, but for a Collector of the host's own."""
+
+    def collect(self):  # type: ignore[no-untyped-def] # as the registry's own
+        return REGISTRY.collect()
+
+
+def _folder() -> Path | None:
+    text = os.environ.get(FOLDER_VARIABLE)
+    return Path(text) if text and os.path.isdir(text) else None
+
+
+def forget_process(pid: int) -> None:
+    """Take the gauges of a process that is gone out of the sums."""
+    if _folder() is not None:
+        multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call] # untyped
+
+
+def clear_stale_files() -> None:
+    """Remove what processes have left that are gone.
+
+    Where any lives only their gauges go: without their counters a sum would go down,
+    which reads as a new start from 0.
+    """
+    folder = _folder()
+    if folder is None:
+        return
+    pids = {
+        int(match["pid"])
+        for path in folder.glob("*.db")
+        if (match := _FILE.fullmatch(path.name)) is not None
+    }
+    # Imported metrics of this process are its own.
+    others = pids - {os.getpid()}
+    dead = {pid for pid in others if not _lives(pid)}
+    for pid in dead:
+        forget_process(pid)
+    if dead == others:
+        for path in folder.glob("*.db"):
+            if not path.stem.endswith(f"_{os.getpid()}"):
+                path.unlink(missing_ok=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -1,0 +1,192 @@
+"""What has become of jobs, by the minute and by the hour: for charts and tables.
+
+Workers add to it every ten seconds, so pruning jobs erases no history. Minutes are kept
+for 72 hours, hours for 90 days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from django.db import connections
+
+from relay.buckets import STAT_BOUNDS, quantile
+from relay.exceptions import ArgumentError
+
+__all__ = ["Durations", "Totals", "read_series", "read_totals"]
+
+_EMPTY: Final = (0,) * (len(STAT_BOUNDS) + 1)
+_MINUTE: Final = timedelta(minutes=1)
+_HOUR: Final = timedelta(hours=1)
+# Of one series; more than that no chart can show.
+MOST_POINTS: Final = 5_000
+
+
+def _sums(column: str) -> str:
+    places = range(1, len(_EMPTY) + 1)
+    return f"ARRAY[{', '.join(f'sum({column}[{place}])' for place in places)}]::int8[]"
+
+
+_COLUMNS: Final = (
+    "outcome, sum(count)::int8, sum(run_seconds), sum(wait_seconds), "
+    f"{_sums('run_buckets')}, {_sums('wait_buckets')}"
+)
+_WHERE: Final = """
+WHERE seconds = %(seconds)s AND at >= %(since)s AND at < %(until)s
+  AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+  AND (%(task)s::text IS NULL OR task = %(task)s)
+"""
+
+# Index: relay_stat_place_idx.
+SERIES: Final = f"""
+SELECT date_bin(%(step)s::interval, at, %(since)s) AS start, {_COLUMNS}
+FROM relay_stat {_WHERE} GROUP BY start, outcome ORDER BY start
+"""  # noqa: S608 - constants only
+TOTALS: Final = f"""
+SELECT queue, task, {_COLUMNS}
+FROM relay_stat {_WHERE} GROUP BY queue, task, outcome ORDER BY queue, task
+"""  # noqa: S608 - constants only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durations:
+    """How long many attempts took, or had waited.
+
+    Attributes:
+        seconds: all of them together.
+        buckets: how many were how long, by relay.buckets.STAT_BOUNDS.
+    """
+
+    seconds: float = 0.0
+    buckets: Sequence[int] = _EMPTY
+
+    @property
+    def mean(self) -> float | None:
+        """Seconds of one on average; None of none."""
+        count = sum(self.buckets)
+        return self.seconds / count if count else None
+
+    def quantile(self, share: float) -> float | None:
+        """Return below how many seconds this share of them lies; None of none.
+
+        Buckets double in width: it is off by less than half of what it says. Above 70
+        minutes it says so many.
+        """
+        return quantile(self.buckets, share)
+
+    def __add__(self, other: Durations) -> Durations:
+        return Durations(
+            seconds=self.seconds + other.seconds,
+            buckets=[a + b for a, b in zip(self.buckets, other.buckets, strict=True)],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What became of jobs in one stretch of time.
+
+    Attributes:
+        at: when it begins; queue, task: whose jobs; None where of all of them.
+        counts: attempts by outcome: completed, failed, cancelled, retried, snoozed.
+        run: of the attempts that had started.
+        wait: the same, from when their jobs were due to their claims.
+    """
+
+    at: datetime
+    queue: str | None
+    task: str | None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    run: Durations = field(default_factory=Durations)
+    wait: Durations = field(default_factory=Durations)
+
+    @property
+    def finished(self) -> int:
+        """How many jobs ended for good."""
+        return sum(self.counts.get(n, 0) for n in ("completed", "failed", "cancelled"))
+
+
+def read_series(
+    *,
+    using: str,
+    since: datetime,
+    until: datetime,
+    step: timedelta = _MINUTE,
+    queue: str | None = None,
+    task: str | None = None,
+) -> list[Totals]:
+    """Return one Totals a step, the first at since; also of steps without jobs.
+
+    Args:
+        since, until: in whole minutes, or whole hours where the step is of hours.
+        step: whole minutes, read from the last 72 hours, or whole hours, from 90 days.
+
+    Raises:
+        ArgumentError: the step is neither, or there would be more than 5,000.
+
+    Transaction: one statement on Django's connection.
+    """
+    if step < _MINUTE or step % _MINUTE or (step > _HOUR and step % _HOUR):
+        raise ArgumentError(
+            f"step={step!r}: give whole minutes up to an hour, or whole hours"
+        )
+    count = -((since - until) // step)
+    if count > MOST_POINTS:
+        raise ArgumentError(
+            f"{count} steps of {step} from {since} to {until}: ask for at most "
+            f"{MOST_POINTS}, by a longer step or a later since"
+        )
+    values = _values(_HOUR if step % _HOUR == timedelta(0) else _MINUTE, locals())
+    found: dict[datetime, list[Any]] = {}
+    with connections[using].cursor() as cursor:
+        cursor.execute(SERIES, values)
+        for at, *row in cursor.fetchall():
+            found.setdefault(_aware(at), []).append(row)
+    starts = [since + step * place for place in range(max(0, count))]
+    return [_totals(at, queue, task, found.get(at, [])) for at in starts]
+
+
+def read_totals(
+    *,
+    using: str,
+    since: datetime,
+    until: datetime,
+    queue: str | None = None,
+    task: str | None = None,
+) -> list[Totals]:
+    """Return one Totals for each queue and task with jobs in this time, by their names.
+
+    Up to 72 hours it is read by the minute, a longer time by the hour.
+
+    Transaction: one statement on Django's connection.
+    """
+    step = _MINUTE if until - since <= timedelta(hours=72) else _HOUR
+    values = _values(step, locals())
+    found: dict[tuple[str, str], list[Any]] = {}
+    with connections[using].cursor() as cursor:
+        cursor.execute(TOTALS, values)
+        for queue_name, task_name, *row in cursor.fetchall():
+            found.setdefault((queue_name, task_name), []).append(row)
+    return [_totals(since, *names, rows) for names, rows in found.items()]
+
+
+def _values(unit: timedelta, given: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("since", "until", "step", "queue", "task")
+    return {name: given.get(name) for name in names} | {"seconds": unit.seconds}
+
+
+def _aware(at: datetime) -> datetime:
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _totals(
+    at: datetime, queue: str | None, task: str | None, rows: Sequence[Sequence[Any]]
+) -> Totals:
+    run = wait = Durations()
+    for _, _, run_s, wait_s, ran, waited in rows:
+        run += Durations(seconds=run_s, buckets=ran)
+        wait += Durations(seconds=wait_s, buckets=waited)
+    counts = {row[0]: row[1] for row in rows}
+    return Totals(at=at, queue=queue, task=task, counts=counts, run=run, wait=wait)

@@ -1,0 +1,338 @@
+"""What a child has done, in plain numbers, told to its keeper a few times a second.
+
+Nothing here is done for a job but adding to numbers: the rest is done for many.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from math import inf
+from typing import Any, Final
+
+from relay.buckets import FINE
+from relay.engine.claim import ClaimedJob
+from relay.engine.expire import DEADLINE_EXCEEDED
+from relay.engine.finish import Outcome, Settled, Written
+from relay.exceptions import JobTimeout
+from relay.worker.pool import NOT_STARTED, Ended
+
+__all__ = ["Cell", "Forwarded", "Key", "Tally", "Told", "read_told"]
+
+TELL_SECONDS: Final = 0.25
+# In one datagram: what is beyond that goes with the next ones.
+CELLS_AT_ONCE: Final = 40
+
+# Queue, task, and what became of the job: a final state, retried, snoozed, or the verb
+# that handed it back.
+Key = tuple[str, str, str]
+_SHORTEST: Final = FINE[0]
+_EDGES: Final = (-inf, *FINE, inf)
+_OUTCOMES: Final = {"retry": "retried", "snooze": "snoozed"}
+
+
+class Cell:
+    """The attempts that ended one way: how many, how long they ran and had waited.
+
+    Attributes:
+        run, wait: counts by buckets.FINE, of those that had started.
+        unstarted: how many had not.
+    """
+
+    __slots__ = ("run", "run_seconds", "unstarted", "wait", "wait_seconds")
+
+    def __init__(self) -> None:
+        self.unstarted = 0
+        self.run_seconds = 0.0
+        self.wait_seconds = 0.0
+        self.run = [0] * (len(FINE) + 1)
+        self.wait = [0] * (len(FINE) + 1)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self.unstarted + sum(self.run)
+
+    def add(self, other: Cell) -> None:
+        """Add what another has counted."""
+        self.unstarted += other.unstarted
+        self.run_seconds += other.run_seconds
+        self.wait_seconds += other.wait_seconds
+        self.run = [a + b for a, b in zip(self.run, other.run, strict=True)]
+        self.wait = [a + b for a, b in zip(self.wait, other.wait, strict=True)]
+
+    def document(self) -> list[Any]:
+        """Return it as JSON has it."""
+        return [
+            self.unstarted,
+            self.run_seconds,
+            self.wait_seconds,
+            _sparse(self.run),
+            _sparse(self.wait),
+        ]
+
+    @classmethod
+    def read(cls, document: Sequence[Any]) -> Cell:
+        """Return what document() wrote."""
+        cell = cls()
+        cell.unstarted, cell.run_seconds, cell.wait_seconds, run, wait = document
+        for counts, items in ((cell.run, run), (cell.wait, wait)):
+            for place, count in items:
+                counts[place] = count
+        return cell
+
+
+def _sparse(counts: Sequence[int]) -> list[tuple[int, int]]:
+    return [(place, count) for place, count in enumerate(counts) if count]
+
+
+class Told:
+    """What a child tells: all of it since it last did, but for running.
+
+    Attributes:
+        cells: of attempts that have ended.
+        errors: by queue, task and reason of relay_job_errors_total.
+        claimed, empty: jobs claimed, and claims that found none, by queue.
+        claims: how long claims took: counts by buckets.FINE, and the seconds.
+        lost: results dropped, as another worker held the job.
+        running: jobs that the child holds now, by queue.
+        sums: what else it has counted, by name and labels.
+    """
+
+    def __init__(self) -> None:
+        self.cells: dict[Key, Cell] = {}
+        self.errors: Counter[Key] = Counter()
+        self.claimed: Counter[str] = Counter()
+        self.empty: Counter[str] = Counter()
+        self.claims = [0] * (len(FINE) + 1)
+        self.claim_seconds = 0.0
+        self.lost = 0
+        self.running: Counter[str] = Counter()
+        self.sums: Counter[tuple[str, ...]] = Counter()
+
+    def document(self) -> bytes:
+        """Return it as a datagram."""
+        return json.dumps(
+            {
+                "cells": [[*key, *cell.document()] for key, cell in self.cells.items()],
+                "errors": [[*key, count] for key, count in self.errors.items()],
+                "claimed": self.claimed,
+                "empty": self.empty,
+                "claims": _sparse(self.claims),
+                "claim_seconds": self.claim_seconds,
+                "lost": self.lost,
+                "running": self.running,
+                "sums": [[*key, amount] for key, amount in self.sums.items()],
+            }
+        ).encode()
+
+
+def read_told(datagram: bytes) -> Told:
+    """Return what a child has told."""
+    values = json.loads(datagram)
+    told = Told()
+    for queue, task, outcome, *cell in values["cells"]:
+        told.cells[queue, task, outcome] = Cell.read(cell)
+    for queue, task, reason, count in values["errors"]:
+        told.errors[queue, task, reason] = count
+    told.claimed.update(values["claimed"])
+    told.empty.update(values["empty"])
+    for place, count in values["claims"]:
+        told.claims[place] = count
+    told.claim_seconds = values["claim_seconds"]
+    told.lost = values["lost"]
+    told.running.update(values["running"])
+    for *key, amount in values["sums"]:
+        told.sums[tuple(key)] = amount
+    return told
+
+
+class Forwarded:
+    """A meter that keeps what is added, from any thread, for Tally to tell."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sums: Counter[tuple[str, ...]] = Counter()
+
+    def add(self, name: str, labels: Sequence[str], amount: float) -> None:
+        """Add to a counter."""
+        with self._lock:
+            self._sums[name, *labels] += amount  # type: ignore[assignment] # a float too
+
+    def add_times(
+        self, name: str, labels: Sequence[str], counts: Sequence[int], seconds: float
+    ) -> None:
+        """Do nothing: the tally itself has all that a child measures."""
+
+    def put(self, name: str, labels: Sequence[str], value: float) -> None:
+        """Do nothing, as above."""
+
+    def forget_process(self, pid: int) -> None:
+        """Do nothing: the parent sees to it."""
+
+    def take(self) -> Counter[tuple[str, ...]]:
+        """Return the sums since the last time, by name and labels."""
+        with self._lock:
+            taken, self._sums = self._sums, Counter()
+        return taken
+
+
+class Tally:
+    """What one child has done since it last told.
+
+    Attributes:
+        due_at: when to call tell(), by the monotonic clock.
+        on_told: is given what was told; set where the same process keeps metrics.
+        forwarded: what the child has counted elsewhere; set where it keeps none.
+    """
+
+    def __init__(self) -> None:
+        self.due_at = 0.0
+        self.on_told: Callable[[Told], None] | None = None
+        self.forwarded: Forwarded | None = None
+        self._new = Told()
+        self._running: Counter[str] = Counter()
+
+    # --- for every job ---------------------------------------------------------------
+
+    def note_ends(self, batch: Iterable[Ended], states: Mapping[Any, str]) -> None:
+        """Take in ends that were written, with the states of their jobs.
+
+        Most of a batch are of one task, short, and have waited about as long.
+        Source: docs/explanation/speed.md, "What counting costs".
+        """
+        task = queue = ""
+        cell = Cell()
+        ran = had_waited = 0.0
+        low, high, place = inf, -inf, 0
+        for job, outcome, entry, seconds in batch:
+            if states.get(job.id) != "completed":
+                self._note_other(job, outcome, entry, seconds, states.get(job.id))
+                continue
+            if job.task != task or job.queue != queue:
+                cell.run_seconds += ran
+                cell.wait_seconds += had_waited
+                ran = had_waited = 0.0
+                task, queue = job.task, job.queue
+                cell = self._cell((queue, task, "completed"))
+            ran += seconds
+            cell.run[0 if seconds <= _SHORTEST else bisect_left(FINE, seconds)] += 1
+            waited = job.wait_s
+            had_waited += waited
+            if not low < waited <= high:
+                place = bisect_left(FINE, waited)
+                low, high = _EDGES[place], _EDGES[place + 1]
+            cell.wait[place] += 1
+        cell.run_seconds += ran
+        cell.wait_seconds += had_waited
+
+    # --- now and then ----------------------------------------------------------------
+
+    def _cell(self, key: Key) -> Cell:
+        cell = self._new.cells.get(key)
+        if cell is None:
+            cell = self._new.cells[key] = Cell()
+        return cell
+
+    def _note_other(
+        self,
+        job: ClaimedJob,
+        outcome: Outcome,
+        entry: int,
+        seconds: float,
+        state: str | None,
+    ) -> None:
+        """Take in the end of a job that is not known to have completed."""
+        if isinstance(outcome, Written) and outcome.result is not None:
+            end = "completed"
+        elif state is None or not isinstance(outcome, Settled):
+            return  # another worker holds it; note_lost() counts it
+        elif state in ("failed", "cancelled"):
+            end = state
+        else:
+            end = _OUTCOMES.get(outcome.verb, outcome.verb)
+        if isinstance(outcome, Settled):
+            reason = _reason(outcome, end)
+            if reason is not None:
+                self._new.errors[job.queue, job.task, reason] += 1
+        cell = self._cell((job.queue, job.task, end))
+        if entry == NOT_STARTED:
+            cell.unstarted += 1
+            return
+        cell.run_seconds += seconds
+        cell.wait_seconds += job.wait_s
+        cell.run[bisect_left(FINE, seconds)] += 1
+        cell.wait[bisect_left(FINE, job.wait_s)] += 1
+
+    def note_lost(self) -> None:
+        """Take in a result that was dropped."""
+        self._new.lost += 1
+
+    def note_claim(
+        self, queues: Sequence[str], claimed: Sequence[ClaimedJob], seconds: float
+    ) -> None:
+        """Take in a claim over these queues."""
+        new = self._new
+        new.claim_seconds += seconds
+        new.claims[bisect_left(FINE, seconds)] += 1
+        if not claimed:
+            new.empty.update(queues)
+        elif len(queues) == 1:
+            new.claimed[queues[0]] += len(claimed)
+        else:
+            new.claimed.update(job.queue for job in claimed)
+
+    def tell(self, keeper: socket.socket, held: Iterable[ClaimedJob]) -> None:
+        """Tell the keeper, if there is news; what it has no room for waits."""
+        self.due_at = time.monotonic() + TELL_SECONDS
+        running = Counter([job.queue for job in held])
+        new = self._new
+        if self.forwarded is not None:
+            new.sums += self.forwarded.take()
+        if not (new.cells or any(new.claims) or new.lost or new.sums) and (
+            running == self._running
+        ):
+            return
+        with suppress(OSError):
+            while True:
+                told = self._part(running)
+                keeper.send(told.document())
+                self._forget(told)
+                self._running = running
+                if self.on_told is not None:
+                    self.on_told(told)
+                if not self._new.cells:
+                    return
+
+    def _part(self, running: Counter[str]) -> Told:
+        """Return what goes with one datagram."""
+        new, part = self._new, Told()
+        vars(part).update(vars(new))
+        part.cells = dict(list(new.cells.items())[:CELLS_AT_ONCE])
+        part.running = running
+        return part
+
+    def _forget(self, told: Told) -> None:
+        cells = self._new.cells
+        self._new = Told()
+        self._new.cells = {key: cells[key] for key in cells.keys() - told.cells.keys()}
+
+
+def _reason(outcome: Settled, end: str) -> str | None:
+    """Return why an attempt is an error: of relay_job_errors_total; None if it is none.
+
+    A job that was put off is not, nor one whose end is that somebody cancelled it.
+    """
+    if outcome.verb == "crash":
+        return "killed"
+    if end not in ("failed", "retried"):
+        return None
+    if outcome.error_class == JobTimeout.__name__:
+        return "timeout"
+    return "deadline" if outcome.error_class == DEADLINE_EXCEEDED else "exception"
