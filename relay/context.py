@@ -259,6 +259,11 @@ def current_job() -> CurrentJob:
         ) from None
 
 
+def current_facts() -> Facts | None:
+    """Return the facts of the job that is running here; None if none is. For logs."""
+    return _current.get(None)
+
+
 def enter(facts: Facts) -> None:
     """Make a job the current one for the rest of this context. For the executor."""
     _current.set(facts)

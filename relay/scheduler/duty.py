@@ -137,7 +137,7 @@ class ScheduleDuty:
         name: str,
         error: Exception,
     ) -> None:
-        extra = {"schedule": name, "error": str(error)}
+        extra = {"event": "schedule.failed", "schedule": name, "error": str(error)}
         if isinstance(error, psycopg.OperationalError):
             # A deadlock or a timeout says nothing about the row: the next tick tries.
             logger.warning("schedule not fired yet", extra=extra)

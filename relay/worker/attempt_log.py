@@ -14,7 +14,7 @@ from relay.engine.finish import Completed, Outcome, Written
 from relay.exceptions import Cancelled
 from relay.sensitive import has_sealed
 
-__all__ = ["formatted", "log_end", "log_failed_after_all", "message_of"]
+__all__ = ["formatted", "log_end", "log_failed_after_all", "log_start", "message_of"]
 
 logger = logging.getLogger("relay.worker")
 
@@ -33,6 +33,13 @@ _ENDINGS: Final = {
     "crash": (logging.WARNING, "job's process died", "job.crashed"),
 }
 _WITH_ERROR: Final = ("retry", "fail")
+
+
+def log_start(job: ClaimedJob) -> None:
+    """Log that an attempt begins; at DEBUG, as each is told of at its end."""
+    fields = _fields(job, "job.started", time.monotonic())
+    del fields["duration_s"]
+    logger.debug("job started", extra=fields)
 
 
 def log_end(
@@ -98,6 +105,7 @@ def _fields(job: ClaimedJob, event: str, begun_at: float) -> dict[str, Any]:
         "attempt": job.attempt,
         "failures": job.failures,
         "max_retries": job.max_retries,
+        "wait_s": job.wait_s,
         "duration_s": time.monotonic() - begun_at,
     }
 

@@ -35,7 +35,7 @@ from relay.sensitive import (
 from relay.signals import job_started
 from relay.tasks import Task, get_task
 from relay.worker import announcing, middleware, transactional
-from relay.worker.attempt_log import formatted, log_end, message_of
+from relay.worker.attempt_log import formatted, log_end, log_start, message_of
 from relay.worker.interruption import Interruptible
 from relay.worker.reports import Reports
 from relay.worker.sessions import clean_connections
@@ -223,6 +223,7 @@ class Executor:
         return outcome
 
     def _enter(self, job: ClaimedJob, requests: context.Requests) -> None:
+        """Make the job the current one, for its handler and for what is logged."""
         context.enter(
             (
                 job.id,
@@ -236,6 +237,9 @@ class Executor:
                 requests,
             )
         )
+        with contextlib.suppress(Exception):  # a filter of the project's
+            if logger.isEnabledFor(logging.DEBUG):
+                log_start(job)
 
     def _capture_mode(self, task: Task[..., Any]) -> bool | Literal["failed"]:
         mode = task.capture_logs

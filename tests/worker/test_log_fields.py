@@ -1,0 +1,179 @@
+"""Events and fields of logs: a contract with whoever reads them."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from relay import Cancel, Retry, Snooze, current_job, task
+from relay.logging import JobContext, JSONFormatter, KeyValueFormatter
+from relay.testing import drain
+from tests.docs.pages import ROOT
+
+PAGE = ROOT / "docs" / "reference" / "logs.md"
+OF_A_JOB = {"job_id", "task", "queue", "attempt", "failures", "max_retries"}
+
+own = logging.getLogger("shop.tasks")
+
+
+@task(name="tests.fields.act", max_retries=1)
+def act(how: str) -> None:
+    own.warning("acting", extra={"how": how, "attempt": "mine"})
+    if how == "fail":
+        raise ValueError('no = "way"\n')
+    if how == "retry":
+        raise Retry(after=timedelta(days=1))
+    if how == "snooze":
+        raise Snooze(timedelta(days=1))
+    if how == "cancel":
+        raise Cancel
+
+
+@task(name="tests.fields.acoroutine")
+async def acoroutine() -> None:
+    own.warning("acting")
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    """What a handler with JSONFormatter writes, from DEBUG on."""
+    text = io.StringIO()
+    handler = logging.StreamHandler(text)
+    handler.setFormatter(JSONFormatter())
+    relay, root = logging.getLogger("relay"), logging.getLogger()
+    level = relay.level
+    relay.setLevel(logging.DEBUG)
+    root.addHandler(handler)
+    yield text
+    root.removeHandler(handler)
+    relay.setLevel(level)
+
+
+def read(lines: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines.getvalue().splitlines()]
+
+
+def fields_on_page() -> dict[str, tuple[str, set[str]]]:
+    """Return what the page says: by event, the level and the fields."""
+    found: dict[str, tuple[str, set[str]]] = {}
+    before: set[str] = set()
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) != 3 or not cells[0].startswith("`"):
+            continue
+        fields = set(re.findall(r"`(\w+)`", cells[2]))
+        before = fields | (before if re.match("those|the same", cells[2]) else set())
+        for event in re.findall(r"`([\w.]+)`", cells[0]):
+            found[event] = cells[1], before
+    return found
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("how", "event"),
+    [
+        ("complete", "job.completed"),
+        ("fail", "job.failed"),
+        ("retry", "job.retrying"),
+        ("snooze", "job.snoozed"),
+        ("cancel", "job.cancelled"),
+    ],
+)
+def test_the_end_of_an_attempt_has_the_fields_of_the_page(
+    how: str, event: str, lines: io.StringIO
+) -> None:
+    act.using(max_retries=0 if how == "fail" else 1).enqueue(how)
+
+    drain()
+
+    found = {line["event"]: line for line in read(lines) if "event" in line}
+    for name in ("job.started", event):
+        level, fields = fields_on_page()[name]
+        line = found[name]
+        general = {"time", "level", "logger", "message", "event", "worker_id"}
+        assert set(line) - general - {"exception"} == fields
+        assert line["level"] == level
+    assert ("exception" in found[event]) == (how in ("fail", "retry"))
+
+
+@pytest.mark.django_db
+def test_a_line_of_the_projects_own_says_of_which_job_it_is(lines: io.StringIO) -> None:
+    first, second = act.enqueue("complete"), acoroutine.enqueue()
+
+    drain()
+    own.warning("outside")
+
+    mine = [line for line in read(lines) if line["logger"] == "shop.tasks"]
+    assert {line.get("job_id") for line in mine} == {
+        str(first.id),
+        str(second.id),
+        None,
+    }
+    one = next(line for line in mine if line.get("task") == "tests.fields.act")
+    assert set(one) >= OF_A_JOB | {"worker_id"}
+    assert (one["how"], one["attempt"]) == ("complete", "mine")
+
+
+def record(**extra: Any) -> logging.LogRecord:
+    made = logging.makeLogRecord(
+        {"name": "a", "levelname": "INFO", "msg": "x %s", "args": ("y",), "created": 0}
+    )
+    vars(made).update(extra)
+    return made
+
+
+def test_key_and_value_are_quoted_where_they_must_be() -> None:
+    line = KeyValueFormatter().format(record(bare="a.b/c", none=None, odd='a="b"\n'))
+
+    assert line == (
+        'time=1970-01-01T00:00:00.000Z level=INFO logger=a message="x y" bare=a.b/c '
+        'none="" odd="a=\\"b\\"\\n"'
+    )
+
+
+def test_json_takes_whatever_is_given_as_a_field() -> None:
+    line = JSONFormatter().format(record(number=float("nan"), thing={1, 2} & {1}))
+
+    assert json.loads(line)["number"] == "nan"
+    assert json.loads(line)["thing"] == "{1}"
+
+
+def test_a_traceback_is_one_field() -> None:
+    try:
+        raise ValueError("of the test")
+    except ValueError as error:
+        one = record(exc_info=(type(error), error, error.__traceback__))
+
+    line = JSONFormatter().format(one)
+
+    assert "\n" not in line
+    assert json.loads(line)["exception"].endswith("ValueError: of the test")
+
+
+def test_the_filter_leaves_a_record_outside_of_jobs_as_it_is() -> None:
+    one = record()
+
+    assert JobContext().filter(one)
+
+    assert not OF_A_JOB & set(vars(one))
+
+
+@pytest.mark.django_db
+def test_the_log_of_a_job_keeps_its_own_fields(lines: io.StringIO) -> None:
+    @task(name="tests.fields.tells")
+    def tells() -> None:
+        current_job().log.warning("told")
+
+    job = tells.enqueue()
+
+    drain()
+
+    [line] = [line for line in read(lines) if line["logger"] == "relay.job"]
+    assert (line["job_id"], line["attempt"]) == (str(job.id), 1)
