@@ -35,6 +35,7 @@ class Need:
 NEEDS = {
     "faketime": Need(program="faketime", package="faketime"),
     "pgbouncer": Need(program="pgbouncer", package="pgbouncer"),
+    "promtool": Need(program="promtool", package="prometheus"),
 }
 
 left_out_key = pytest.StashKey[Counter[str]]()
