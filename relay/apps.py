@@ -21,13 +21,15 @@ class RelayConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from relay import metrics
+        from relay import metrics, tracing
         from relay.checks import register  # here: models are loaded now
         from relay.scheduler.signals import install
 
         register()
         if metrics.is_available():
             metrics.install()
+        if tracing.is_available():
+            tracing.install()
         install(self)
         autodiscover_modules("tasks")
         import_module("relay.load")  # its task, so that every worker knows it

@@ -164,6 +164,8 @@ class Settings:
     capture_logs: bool | Literal["failed"] = False
     # Most bytes of one attempt's log that are kept: the first and the last half.
     max_log_bytes: int = 64 * 1024
+    # Spans of jobs are children of the enqueue's; else each is a trace, with a link.
+    trace_parent: bool = True
     # Tasks that metrics and statistics tell apart; later ones are one task, "other".
     metrics_max_tasks: int = 200
 

@@ -15,6 +15,7 @@ from django.db import connections
 
 from relay import codec
 from relay.exceptions import ArgumentError
+from relay.traces import META_NAME
 
 __all__ = [
     "check_meta",
@@ -31,7 +32,7 @@ LONGEST_TAG: Final = 100
 META_LIMIT_BYTES: Final = 4_096
 META_DEPTH: Final = 8
 # The engine's own names in the column; see engine/finish.py.
-_RESERVED: Final = frozenset({"row_keep_s"})
+_RESERVED: Final = frozenset({"row_keep_s", META_NAME})
 
 _TAG: Final = re.compile(r"[^\x00-\x1f\x7f]+")
 

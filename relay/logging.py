@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from relay.context import current_facts
+from relay.traces import current_ids
 
 __all__ = ["JSONFormatter", "JobContext", "KeyValueFormatter"]
 
@@ -32,7 +33,7 @@ _BARE: Final = re.compile(r"[^\s\"=\\\x00-\x1f\x7f]+")
 
 
 class JobContext(logging.Filter):
-    """Adds the fields of the job that is running to each record; takes none away.
+    """Adds the fields of the job that is running, and of the span; takes none away.
 
     Put it on a handler, for formatters of others: relay's own need none. A field that
     the record has already stays as it is.
@@ -45,6 +46,10 @@ class JobContext(logging.Filter):
             values = vars(record)
             for name, value in zip(_CONTEXT, facts, strict=False):
                 values.setdefault(name, value if isinstance(value, int) else str(value))
+        ids = current_ids()
+        if ids is not None:
+            vars(record).setdefault("trace_id", ids[0])
+            vars(record).setdefault("span_id", ids[1])
         return True
 
 

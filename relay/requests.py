@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
@@ -14,7 +14,7 @@ from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 
-from relay import codec, sensitive, sensitive_places
+from relay import codec, sensitive, sensitive_places, traces
 from relay.conf import DEFAULT_QUEUE, get_settings
 from relay.engine import enqueue as engine
 from relay.engine import outside
@@ -271,6 +271,22 @@ def request_by_name(
 
 
 def insert(request: JobRequest[R]) -> JobHandle[R]:
+    if (tracer := traces.tracer()) is None:
+        return _insert(request)
+    with tracer.send(request.queue, request.task, 1) as carrier:
+        return _insert(_carrying(request, carrier))
+
+
+def _carrying(
+    request: JobRequest[R], carrier: Mapping[str, str] | None
+) -> JobRequest[R]:
+    if carrier is None:
+        return request
+    meta = traces.with_carrier(request.rare.meta, carrier)
+    return request._replace(rare=replace(request.rare, meta=meta))
+
+
+def _insert(request: JobRequest[R]) -> JobHandle[R]:
     using, rare = get_settings().database, request.rare
     if request.is_plain and not request.priority and not job_enqueued.receivers:
         return _insert_new(request, using)
@@ -371,6 +387,13 @@ def enqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:
     """
     using = get_settings().database
     asked = [_checked(request, using) for request in requests]
+    if (tracer := traces.tracer()) is None or not asked:
+        return _insert_many(asked, using)
+    with tracer.send(asked[0].queue, asked[0].task, len(asked)) as carrier:
+        return _insert_many([_carrying(each, carrier) for each in asked], using)
+
+
+def _insert_many(asked: Sequence[JobRequest[R]], using: str) -> list[JobHandle[R]]:
     try:
         if not job_enqueued.receivers and all(request.is_plain for request in asked):
             return _insert_plain(asked, using)

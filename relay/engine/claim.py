@@ -59,7 +59,7 @@ RETURNING job.id, job.task, job.queue, job.priority, job.ready_seq, job.attempt,
           job.args, job.failures, job.crashes, job.max_retries, job.timeout_ms,
           job.deadline_at,
           extract(epoch FROM job.deadline_at - clock_timestamp())::float8,
-          date_part('epoch', job.started_at - job.run_at)
+          date_part('epoch', job.started_at - job.run_at), job.meta->>'otel'
 """
 
 
@@ -83,6 +83,8 @@ class ClaimedJob(NamedTuple):
     start_by: float | None = None
     # How long it has waited since it was due.
     wait_s: float = 0.0
+    # The context in which it was enqueued, as JSON; see relay.traces.
+    trace: str | None = None
 
 
 class Span(NamedTuple):

@@ -16,7 +16,7 @@ from uuid import UUID
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections
 
-from relay import context, logs
+from relay import context, logs, traces
 from relay.codec import clean_text
 from relay.conf import get_settings
 from relay.engine import rules
@@ -39,6 +39,7 @@ from relay.worker.attempt_log import formatted, log_end, log_start, message_of
 from relay.worker.interruption import Interruptible
 from relay.worker.reports import Reports
 from relay.worker.sessions import clean_connections
+from relay.worker.traced import traced, traced_coroutine
 from relay.worker.verdict import judge, timed_out
 from relay.worker.watch import UNWATCHED, Watch
 
@@ -149,6 +150,8 @@ class Executor:
                 function = task.function
                 if self._middleware is not None:
                     function = self._middleware.around(function)
+                if (tracer := traces.tracer()) is not None:
+                    function = traced(tracer, function, job, self._worker_id)
                 if task.transactional:
                     outcome = self.run_transactional(
                         job,
@@ -204,7 +207,7 @@ class Executor:
                     self._watch.begin(interruptible, job, task, loop)
                     wait = interruptible.wait_warned
                 value = await _in_own_thread(
-                    wait(_await_handler, task, job, self._middleware)
+                    wait(_await_handler, task, job, self._middleware, self._worker_id)
                 )
             except BaseException as error:  # an edge: whatever a handler raises ends it
                 outcome = self._failed(job, task, error, interruptible)
@@ -395,14 +398,20 @@ def _find(job: ClaimedJob) -> Task[..., Any] | None:
 
 
 async def _await_handler(
-    task: Task[..., Any], job: ClaimedJob, around: middleware.Middleware | None
+    task: Task[..., Any],
+    job: ClaimedJob,
+    around: middleware.Middleware | None,
+    worker_id: UUID,
 ) -> Any:
     if job_started.receivers:
         await announcing.atell_started(job, task)
     args, kwargs = await adecode_arguments(job.args, job.id)
+    function = task.function
     if around is not None:
-        return await around.around_coroutine(task.function)(*args, **kwargs)
-    return await task.function(*args, **kwargs)
+        function = around.around_coroutine(function)
+    if (tracer := traces.tracer()) is not None:
+        function = traced_coroutine(tracer, function, job, worker_id)
+    return await function(*args, **kwargs)
 
 
 async def _in_own_thread(handler: Awaitable[Any]) -> Any:
