@@ -56,7 +56,8 @@ def bind(port: int, host: str = "") -> socket.socket:
         OSError: the port is taken, or may not be used.
     """
     if host or not socket.has_dualstack_ipv6():
-        return socket.create_server((host, port))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family)
     try:
         return socket.create_server(
             (host, port), family=socket.AF_INET6, dualstack_ipv6=True
