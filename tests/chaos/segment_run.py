@@ -216,6 +216,7 @@ class _Run:
                     "lease_seconds": LEASE_SECONDS,
                     "grace_seconds": GRACE_SECONDS,
                     "commits_cut": 0 if proxy is None else proxy.commits_cut,
+                    "panics": self._server.log.read_text().count(" PANIC:  "),
                 }
             ],
         )

@@ -113,10 +113,13 @@ def _summary(name: str, segment: Segment, folder: Path) -> Summary:
     parts = list(read_parts(folder))
     findings = check_parts(parts)
     faults = Counter(fault.kind for fault in parts[0].faults)
-    cut = _commits_cut(folder)
+    run = json.loads((folder / "run.jsonl").read_text())
+    cut = run["commits_cut"]
+    # A full log may crash the server again as it recovers.
+    panics = max(0, run["panics"] - faults["full_wal"])
     doubts = doubts_of(folder)
     recoveries = recoveries_of(parts, folder)
-    findings.violations += check_doubts(doubts, faults.total() + cut)
+    findings.violations += check_doubts(doubts, faults.total() + cut + panics)
     for part in parts:
         findings.violations += check_charges(part, segment)
     return {
@@ -137,10 +140,6 @@ def _summary(name: str, segment: Segment, folder: Path) -> Summary:
         "recoveries": [asdict(recovery) for recovery in recoveries],
         "violations": _texts(parts, findings),
     }
-
-
-def _commits_cut(folder: Path) -> int:
-    return int(json.loads((folder / "run.jsonl").read_text())["commits_cut"])
 
 
 def _texts(parts: list[Histories], findings: Findings) -> list[str]:
