@@ -192,14 +192,16 @@ def _check_cut(
             job=transition.job,
             text="charged with a crash although nobody had killed its child process",
         )
-    if not causes:
+    if not causes or claim is None:
         findings.unprovoked[transition.charge or "release"] += 1
         return
     fault = causes[0]
-    seconds = transition.at - fault.began
+    # A worker may go on to claim after it was struck, and lose that to the strike too.
+    struck_at = max(fault.began, claim.at)
+    seconds = transition.at - struck_at
     findings.ready_again.setdefault(fault.kind, []).append(seconds)
     limit = strikes.lease_seconds + READY_SECONDS
-    if seconds > limit and transition.at - strikes.sound_at(fault.began) > limit:
+    if seconds > limit and transition.at - strikes.sound_at(struck_at) > limit:
         findings.overdue.append(
             Violation(
                 rule="READY",

@@ -652,6 +652,22 @@ def test_a_job_that_comes_back_too_late_is_overdue(story: Story) -> None:
     assert findings.violations == []
 
 
+def test_a_job_that_was_claimed_after_the_strike_is_overdue_from_then_on(
+    story: Story,
+) -> None:
+    story.fault("stop", 1, 6)
+    story.claim(6.5, A, 1)
+    story.take(7, A, 1, charge=None)
+    story.claim(7.1, B, 2)
+    story.ran(7.2, 7.3, B, 2)
+    story.end(7.4, B, 2)
+
+    findings = check(story.histories)
+
+    assert findings.ready_again == {"stop": [pytest.approx(0.5)]}
+    assert findings.overdue == []
+
+
 def test_a_job_is_not_overdue_while_no_keeper_had_been_sound(story: Story) -> None:
     findings = check(taken_late(story, others=[(0.5, 1.4)]).histories)
 
