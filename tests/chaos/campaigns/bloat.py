@@ -219,6 +219,7 @@ def _judge(jobs: int, free: Drained, held: Drained, report: Report) -> bool:
         ("jobs a second", lambda one: one.rate, ",.0f"),
         ("claims", lambda one: len(one.claims), ",.0f"),
         ("claim p50, ms", lambda one: percentile(one.claims, 0.5), ".2f"),
+        ("claim p95, ms", lambda one: percentile(one.claims, 0.95), ".2f"),
         ("claim p99, ms", lambda one: percentile(one.claims, 0.99), ".2f"),
         ("longest claim, ms", lambda one: percentile(one.claims, 1.0), ".2f"),
     ]
