@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 unexport PYTHONHOME PYTHONPATH
 
-CAMPAIGNS := $(addprefix chaos-,kill volume database time bloat deploy mutants)
+CAMPAIGNS := $(addprefix chaos-,kill volume database time bloat deploy faults mutants)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check lint format types imports chaos-smoke $(CAMPAIGNS) bench clean
@@ -59,6 +59,7 @@ chaos-database: ## restarts, read-only spells, a full disk and cut connections
 chaos-time: ## schedules through clock changes and clocks that are wrong
 chaos-bloat: ## 1,000,000 jobs beside a transaction that is held open
 chaos-deploy: ## workers of the previous commit on the new tables, and back
+chaos-faults: ## poison, herds, lost wake-ups, upkeep and restores
 chaos-mutants: ## break relay by one line at a time: each must be seen by the checks it names
 $(CAMPAIGNS): $(DEVELOP)
 	$(BIN)/python -m tests.chaos $(@:chaos-%=%) $(ARGS)

@@ -39,6 +39,7 @@ CAMPAIGNS: Final[tuple[str, ...]] = (
     "bloat",
     "database",
     "deploy",
+    "faults",
     "kill",
     "mutants",
     "time",

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.chaos.campaign import GRACE_SECONDS, REPOSITORY, SETTLED_SECONDS
+from tests.chaos.campaign import REPOSITORY, SETTLED_SECONDS
 from tests.chaos.cluster import Cluster
-from tests.chaos.histories import RECORD_TRANSITIONS, dump, write_lines
+from tests.chaos.fleet import Fleet
+from tests.chaos.histories import RECORD_TRANSITIONS
 from tests.chaos.lockwatch import LockWatch, Obstacle
-from tests.chaos.logs import complaints_of
 from tests.chaos.nemesis import Nemesis
-from tests.chaos.profiles import LEASE_SECONDS, Profile, plan
+from tests.chaos.profiles import Profile, plan
 from tests.chaos.report import Report
-from tests.chaos.supervisor import Owned, Supervisor
+from tests.chaos.supervisor import Owned
 from tests.chaos.versions import WIDER_INDEX, Version
 
 __all__ = ["LOCK_SECONDS", "Phase", "Rollout"]
@@ -26,17 +26,11 @@ __all__ = ["LOCK_SECONDS", "Phase", "Rollout"]
 LOCK_SECONDS: Final = 1.0
 # A job that no worker knew waits up to half a minute for its next turn after a while.
 QUIET_SECONDS: Final = 150.0
-UP_SECONDS: Final = 60.0
 DATABASE: Final = "deploy"
 
 # The child processes of each worker, the same of both versions.
-_FLEET: Final = (2, 2, 1)
+_SIZES: Final = (2, 2, 1)
 _FAULTS: Final = {"child": 16, "parent": 6, "keeper": 6, "backend": 16}
-_ALIVE: Final = "SELECT pid FROM relay_worker WHERE state = 'running'"
-_NOT_ENDED: Final = """
-SELECT count(*) FROM relay_job
-WHERE state NOT IN ('completed', 'failed', 'cancelled')
-"""
 # For the migrations to have something to do. They end before the run is written down.
 _KEEP: Final = """
 INSERT INTO relay_job (id, task, queue, priority, state, args, run_at, attempt,
@@ -98,21 +92,13 @@ class Rollout:
         self._kept = kept
         self._report = report
         self._cluster = cluster
-        self._folder = folder
         self._old, self._new, self._wider = versions
-        self._supervisor = Supervisor(
-            folder,
-            {
-                **cluster.environment(DATABASE),
-                "DJANGO_SETTINGS_MODULE": "tests.chaos.settings",
-                "RELAY_CHAOS_EFFECTS": str(folder / "effects-?.txt"),
-            },
-        )
-        self._fleets: dict[str, list[Owned]] = {"old": [], "new": []}
+        cluster.create(DATABASE)
+        self._fleet = Fleet(cluster, folder, DATABASE, seed=report.seed)
+        self._workers: dict[str, list[Owned]] = {"old": [], "new": []}
         self._schedulers: dict[str, list[Owned]] = {"old": [], "new": []}
-        self._workers: list[Owned] = []
-        self._producers: list[Owned] = []
-        self._started = 0
+        # Whom the faults may strike.
+        self._exposed: list[Owned] = []
         self.is_index_valid = False
         self.phases: list[Phase] = []
         self.faults: Counter[str] = Counter()
@@ -121,31 +107,25 @@ class Rollout:
         self.gap = ""
 
     def go(self) -> None:
-        self._cluster.create(DATABASE)
-        log_bytes = self._cluster.log.stat().st_size
+        fleet = self._fleet
         self._migrate("the old schema", self._old)
-        with self._cluster.connect(DATABASE) as connection:
-            self._connection = connection
-            connection.execute(_KEEP, {"count": self._kept})
-            connection.execute("VACUUM ANALYZE relay_job")
-            connection.execute(RECORD_TRANSITIONS)
-            try:
-                with LockWatch(self._cluster.connect(DATABASE)) as watch:
-                    scheduled = self._roll()
-            finally:
-                self._supervisor.close()
-            connection.execute(_FORGET)
-            dump(connection, self._folder)
+        fleet.session.execute(_KEEP, {"count": self._kept})
+        fleet.session.execute("VACUUM ANALYZE relay_job")
+        fleet.session.execute(RECORD_TRANSITIONS)
+        try:
+            with LockWatch(self._cluster.connect(DATABASE)) as watch:
+                scheduled = self._roll()
+        finally:
+            fleet.supervisor.close()
+        fleet.session.execute(_FORGET)
+        fleet.write(faults=self._nemesis.faults, scheduled=scheduled)
         self.obstacles = watch.obstacles()
         self.gap = f"{watch.longest_gap_seconds:.2f} s, of {watch.samples}"
-        complaints = complaints_of(self._folder, self._cluster.log, log_bytes)
-        write_lines(self._folder / "complaints.jsonl", complaints)
-        self._write(scheduled)
 
     def _roll(self) -> tuple[float, float]:
         profile = Profile(
             name=DATABASE,
-            workers=_FLEET,
+            workers=_SIZES,
             jobs=self._jobs,
             seconds=self._seconds,
             tasks={},
@@ -156,9 +136,9 @@ class Rollout:
         )
         self._join("old")
         self._nemesis = Nemesis(
-            self._supervisor,
-            self._connection,
-            self._workers,
+            self._fleet.supervisor,
+            self._fleet.session,
+            self._exposed,
             (),
             plan(profile, (self._report.seed,)),
         )
@@ -186,8 +166,8 @@ class Rollout:
         self._leave("new")
         self._phase("old workers alone on the new schema", 0.08, "old")
         self._migrate("a wider schema, under load", self._wider, "old")
-        row = self._connection.execute(_INDEX_VALID, {"index": WIDER_INDEX}).fetchone()
-        self.is_index_valid = row is not None and row[0] == 1
+        valid = self._fleet.ask(_INDEX_VALID, index=WIDER_INDEX)
+        self.is_index_valid = valid == 1
         self._phase("old workers alone on the wider schema", 0.06, "old")
         self._join("new")
         self._phase("old and new workers on the wider schema", 0.1, "old", "new")
@@ -200,23 +180,18 @@ class Rollout:
         )
         self._phase("old and new workers", 0.08, "old", "new")
         self._leave("old")
-        self._begin("new workers finish what is left", "new")
-        while any(each.is_up for each in self._producers):
-            self._tick()
-        self.phases[-1].ended = time.time()
 
     def _finish(self) -> float:
         """Let all come to rest; return up to when schedules had to fire."""
+        self._begin("new workers finish what is left", "new")
+        while not self._fleet.is_produced:
+            self._tick()
         self._nemesis.end()
         self.faults = self._nemesis.counts()
-        deadline = time.monotonic() + QUIET_SECONDS
-        while time.monotonic() < deadline:
-            row = self._connection.execute(_NOT_ENDED).fetchone()
-            if row is not None and not row[0]:
-                break
-            self._idle(0.1)
-        self._idle(SETTLED_SECONDS)
+        self._fleet.wait_until_quiet(QUIET_SECONDS)
+        self._fleet.idle(SETTLED_SECONDS)
         last = time.time() - 1.5
+        self.phases[-1].ended = time.time()
         self._leave("new")
         return last
 
@@ -232,15 +207,9 @@ class Rollout:
         self.phases.append(Phase(about=about, versions=versions, began=time.time()))
 
     def _tick(self) -> None:
-        self._supervisor.tick()
+        self._fleet.supervisor.tick()
         self._nemesis.tick()
         time.sleep(0.01)
-
-    def _idle(self, seconds: float) -> None:
-        ends_at = time.monotonic() + seconds
-        while time.monotonic() < ends_at:
-            self._supervisor.tick()
-            time.sleep(0.02)
 
     def _migrate(
         self, about: str, version: Version, *versions: str, to: str | None = None
@@ -249,10 +218,8 @@ class Rollout:
         if versions:
             self._begin(f"a migration to {about}", *versions)
         began = time.monotonic()
-        target = [] if to is None else ["relay", to]
-        self._supervisor.run(
-            "migrate",
-            ["django", "migrate", "-v0", *target],
+        self._fleet.migrate(
+            *([] if to is None else ["relay", to]),
             environment={
                 **_environment(version),
                 "PGOPTIONS": f"-c lock_timeout={round(LOCK_SECONDS * 1000)}",
@@ -263,88 +230,23 @@ class Rollout:
             self.phases[-1].ended = time.time()
 
     def _produce(self, version: Version, seconds: float) -> None:
-        number = len(self._producers)
-        extra = ["--also=newer"] if version is self._new else []
-        self._producers.append(
-            self._supervisor.start(
-                f"producer-{version.name}",
-                [
-                    "tests.chaos.producer",
-                    "--profile=smoke",
-                    f"--number={number}",
-                    f"--seed={self._report.seed + number}",
-                    f"--jobs={self._jobs // 2}",
-                    f"--seconds={seconds}",
-                    f"--ledger={self._folder / f'ledger-{number}.txt'}",
-                    *extra,
-                ],
-                restarts=False,
-                environment=_environment(version),
-            )
+        self._fleet.start_producer(
+            jobs=self._jobs // 2,
+            seconds=seconds,
+            also="newer" if version is self._new else None,
+            environment=_environment(version),
         )
 
     def _join(self, name: str) -> None:
-        version = self._old if name == "old" else self._new
-        fleet = []
-        for processes in _FLEET:
-            self._started += 1
-            label = f"{name}{self._started}"
-            command = ["django", "relay_worker", "--name", label, "-c", "4"]
-            fleet.append(
-                self._supervisor.start(
-                    label,
-                    [*command, "--processes", str(processes)],
-                    children=processes,
-                    environment=_environment(version),
-                )
-            )
-        self._fleets[name] = fleet
-        self._schedulers[name] = [
-            self._supervisor.start(
-                f"scheduler-{name}{self._started}",
-                ["django", "relay_scheduler"],
-                environment=_environment(version),
-            )
-        ]
-        self._wait_until_up(fleet)
-        self._workers += fleet
+        environment = _environment(self._old if name == "old" else self._new)
+        workers = self._fleet.start_workers(name, _SIZES, environment=environment)
+        scheduler = self._fleet.start_scheduler(name, environment=environment)
+        self._workers[name] = workers
+        self._schedulers[name] = [scheduler]
+        self._fleet.wait_until_up(workers)
+        self._exposed += workers
 
     def _leave(self, name: str) -> None:
-        """Ask a version's processes to end, none of them in the middle of its start."""
-        fleet = self._fleets[name]
-        self._wait_until_up(fleet)
-        self._workers[:] = [each for each in self._workers if each not in fleet]
-        self._supervisor.stop([*fleet, *self._schedulers[name]], GRACE_SECONDS + 6)
-
-    def _wait_until_up(self, fleet: Sequence[Owned]) -> None:
-        deadline = time.monotonic() + UP_SECONDS
-        while True:
-            self._idle(0.1)
-            self._supervisor.scan()
-            alive = {row[0] for row in self._connection.execute(_ALIVE)}
-            if all(
-                owned.is_up
-                and len(alive & {each.pid for each in owned.tree}) == owned.children
-                for owned in fleet
-            ):
-                return
-            if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"workers are not up: see the logs in {self._folder}"
-                )
-
-    def _write(self, scheduled: tuple[float, float]) -> None:
-        write_lines(self._folder / "faults.jsonl", self._nemesis.faults)
-        write_lines(self._folder / "processes.jsonl", self._supervisor.events)
-        write_lines(
-            self._folder / "run.jsonl",
-            [
-                {
-                    "profile": DATABASE,
-                    "seeds": [self._report.seed],
-                    "scheduled": scheduled,
-                    "lease_seconds": LEASE_SECONDS,
-                    "grace_seconds": GRACE_SECONDS,
-                }
-            ],
-        )
+        workers = self._workers[name]
+        self._exposed[:] = [each for each in self._exposed if each not in workers]
+        self._fleet.stop(workers, self._schedulers[name])

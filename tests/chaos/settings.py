@@ -27,6 +27,9 @@ DATABASES = {
         "NAME": os.environ["RELAY_CHAOS_DATABASE"],
     }
 }
+KEEP = None
+if seconds := os.environ.get("RELAY_CHAOS_KEEP_SECONDS"):
+    KEEP = timedelta(seconds=float(seconds))
 RELAY = {
     "LEASE": timedelta(
         seconds=float(os.environ.get("RELAY_CHAOS_LEASE_SECONDS", LEASE_SECONDS))
@@ -37,9 +40,9 @@ RELAY = {
     # The faults of a run must not make its jobs poison.
     "CRASH_LIMIT": 10_000,
     "LOSS_LIMIT": 10_000,
-    # Nothing may vanish before the checker has seen it.
-    "RETENTION_COMPLETED": None,
-    "RETENTION_FAILED": None,
+    # Nothing may vanish before the checker has seen it, unless a run keeps what does.
+    "RETENTION_COMPLETED": KEEP,
+    "RETENTION_FAILED": KEEP,
     # With both schedulers dead nothing may fire: that is what catch_up is for.
     "SCHEDULE_IN_WORKERS": False,
     "TRANSACTION_POOLER": bool(os.environ.get("RELAY_CHAOS_POOLER")),

@@ -202,6 +202,35 @@ def die() -> None:
 
 
 @task
+def die_by(how: str) -> None:
+    """Take the process down, as faulty code of C, the kernel or os._exit() does."""
+    note("start")
+    if how == "segfault":
+        ctypes.string_at(0)
+    elif how == "abort":
+        os.abort()
+    elif how == "exit":
+        os._exit(0)
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task
+def return_much(size_bytes: int) -> str:
+    note("start")
+    return "x" * size_bytes
+
+
+@task
+def return_nested(depth: int) -> object:
+    note("start")
+    found: object = 0
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@task
 def leave(code: int) -> None:
     note("start")
     os._exit(code)

@@ -23,6 +23,8 @@ ABOUT: Final = (
 )
 
 NEWER_TASK: Final = "chaos:newer"
+# A phase this long must have seen jobs end; a migration may be shorter.
+JUDGED_SECONDS: Final = 2.0
 SHOWN_LOCKS: Final = 8
 
 
@@ -99,7 +101,8 @@ def _judge(rollout: Rollout, parts: list[Histories]) -> Iterator[Violation]:
     ended = _ended(rollout, parts)
     for number, phase in enumerate(rollout.phases):
         for version in phase.versions:
-            if not ended[number, version]:
+            is_long = phase.ended - phase.began >= JUDGED_SECONDS
+            if is_long and not ended[number, version]:
                 yield Violation(
                     rule="D3",
                     text=f"{phase.about}: {version} workers ended no job in "

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import itertools
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tests.worker.effects import note
 from tests.worker.tasks import backend
 
 MEBIBYTE = 1024 * 1024
+MOST_PROCESSES = 2_000  # of the account; root is not held to it
 if grace := os.environ.get("WORKER_TESTS_APART_GRACE"):
     vars(isolation)["GRACE_SECONDS"] = float(grace)
 
@@ -141,6 +143,21 @@ def die(how: str, times: int = 1_000) -> int:
         else:
             os.kill(os.getpid(), signal.SIGKILL)
     return attempt
+
+
+@task(isolation="process", max_retries=0)
+def bomb(generations: int, lasting_seconds: float) -> None:
+    """Fork, and have all that come of it fork too, as often as they are let."""
+    note("start")
+    _, hardest = resource.getrlimit(resource.RLIMIT_NPROC)
+    resource.setrlimit(resource.RLIMIT_NPROC, (MOST_PROCESSES, hardest))
+    origin = os.getpid()
+    for _ in range(generations):
+        with contextlib.suppress(BlockingIOError):  # the limit of processes
+            os.fork()
+    if os.getpid() != origin:
+        time.sleep(lasting_seconds)
+        os._exit(0)
 
 
 @task(isolation="process")
