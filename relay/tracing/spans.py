@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
@@ -20,6 +21,7 @@ from relay.traces import Traced
 
 __all__ = ["OpenTelemetryTracer"]
 
+LOOK_SECONDS: Final = 1.0
 # W3C trace context alone: what else a request carries, as baggage, is not the job's.
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 # How handlers steer; none of them is an error.
@@ -35,15 +37,21 @@ class OpenTelemetryTracer:
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
         version = metadata.version("django-relay")
-        self._provider = provider
+        self._is_on = provider is not None
+        self._look_at = 0.0
         self._tracer = trace.get_tracer("relay", version, provider)
 
     @property
     def is_on(self) -> bool:
-        """Whether somebody has set a provider: without one, spans go nowhere."""
-        if self._provider is not None:
-            return True
-        return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+        """Whether somebody has set a provider: without one, spans go nowhere.
+
+        Looked for once a second: the look takes a tenth of what a short job does.
+        """
+        if not self._is_on and time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + LOOK_SECONDS
+            provider = trace.get_tracer_provider()
+            self._is_on = not isinstance(provider, trace.ProxyTracerProvider)
+        return self._is_on
 
     @contextmanager
     def send(

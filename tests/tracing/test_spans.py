@@ -236,3 +236,18 @@ def test_without_a_provider_nothing_is_made_or_carried() -> None:
 
     assert traces.tracer() is None
     assert Job.objects.get(pk=job.id).meta is None
+
+
+def test_a_provider_that_is_set_later_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = OpenTelemetryTracer()
+    before = made.is_on
+    provider = TracerProvider()
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+
+    at_once = made.is_on
+    monkeypatch.setattr(made, "_look_at", 0.0)
+
+    assert (before, at_once, made.is_on) == (False, False, True)
+    provider.shutdown()
