@@ -27,9 +27,9 @@ __all__ = ["Year"]
 SCHEDULERS: Final = 4
 # Around a change of any clock the harness stops at every instant that is due, just
 # before it; elsewhere at random, and what has passed meanwhile is caught up.
-_FINE: Final = timedelta(hours=30)
+_FINE: Final = timedelta(hours=15)
 _BEFORE: Final = timedelta(milliseconds=10)
-_LONGEST_HOURS: Final = 16
+_LONGEST_HOURS: Final = 24
 _SETTLED_WITHIN_SECONDS: Final = 60.0
 _KILL_SECONDS: Final = 2.5
 _CUT_SECONDS: Final = 1.0
@@ -199,15 +199,16 @@ class Year:
     def _strike(self, connection: psycopg.Connection[Any]) -> None:
         """Kill a scheduler or cut its session, at any moment after the clock's."""
         now = time.monotonic()
-        time.sleep(self._rng.uniform(0, 0.02))
         if now - self._struck_at > _KILL_SECONDS:
             self._struck_at = now
+            time.sleep(self._rng.uniform(0, 0.05))
             victim = self._rng.choice(self._schedulers)
             if victim.is_up:
                 self._supervisor.signal(victim, signal.SIGKILL)
                 self.kills += 1
         elif now - self._cut_at > _CUT_SECONDS:
             self._cut_at = now
+            time.sleep(self._rng.uniform(0, 0.05))
             connection.execute(_CUT, {"dice": str(self._rng.random())})
             self.cuts += 1
 
