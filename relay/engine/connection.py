@@ -224,7 +224,9 @@ def is_outage(error: BaseException | None) -> bool:
     if not isinstance(error, psycopg.Error):
         return False
     if error.sqlstate is None:
-        return isinstance(error, psycopg.OperationalError) or (
+        # InternalError is psycopg's own for an answer out of step: a server that ends
+        # a session and the pooler before it both answer the same COMMIT.
+        return isinstance(error, psycopg.OperationalError | psycopg.InternalError) or (
             isinstance(error, psycopg.InterfaceError) and "closed" in str(error)
         )
     return error.sqlstate[:2] in _OUTAGE_CLASSES or error.sqlstate in _OUTAGE_CODES

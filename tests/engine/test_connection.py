@@ -9,7 +9,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import DatabaseError, InterfaceError, OperationalError, connections
+from django.db import (
+    DatabaseError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    connections,
+)
 from django.test import override_settings
 
 from relay.engine.claim import Marks, send_claim
@@ -251,6 +257,8 @@ def _wrapped(error: psycopg.Error | None, kind: type[Exception]) -> Exception:
         psycopg.errors.CannotConnectNow("57P03"),
         psycopg.errors.ReadOnlySqlTransaction("25006: after a failover"),
         psycopg.InterfaceError("the connection is closed"),
+        psycopg.InternalError("received 2 results from command 'COMMIT'"),
+        _wrapped(psycopg.InternalError("two answers to one COMMIT"), InternalError),
         _wrapped(psycopg.errors.AdminShutdown("57P01"), OperationalError),
         _wrapped(None, InterfaceError),
     ],
@@ -270,6 +278,7 @@ def test_outage_is_told_from_what_is_wrong_with_a_statement(error: Exception) ->
         psycopg.errors.DeadlockDetected("40P01"),
         psycopg.errors.UniqueViolation("23505"),
         psycopg.errors.ProgramLimitExceeded("54000"),
+        psycopg.errors.InternalError_("XX000"),
         psycopg.InterfaceError("cursor is misused"),
         _wrapped(psycopg.errors.UniqueViolation("23505"), DatabaseError),
         DatabaseError("Django's own"),
