@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay import ArgumentError, EncodeError, Unique, enqueue, task
+from relay.parameters import Parameters
 from relay.unique import LONGEST_WINDOW
 
 
@@ -34,8 +35,8 @@ def key_of(
     kwargs: dict[str, Any] | None = None,
     name: str = "tests.sync",
 ) -> bytes:
-    signature = None if function is None else inspect.signature(function)
-    return rule.resolve(name, signature, args, kwargs or {}).key
+    made = None if function is None else Parameters(inspect.signature(function))
+    return rule.resolve(name, made, args, kwargs or {}).key
 
 
 def open_key(**kwargs: Any) -> bytes:
@@ -104,9 +105,11 @@ def test_the_order_in_a_set_does_not_matter_between_processes() -> None:
     code = (
         "import inspect\n"
         "from relay import Unique\n"
+        "from relay.parameters import Parameters\n"
         "def f(a): ...\n"
         "names = {str(n) for n in range(50)}\n"
-        "rule = Unique().resolve('a', inspect.signature(f), ([names],), {})\n"
+        "taken = Parameters(inspect.signature(f))\n"
+        "rule = Unique().resolve('a', taken, ([names],), {})\n"
         "print(rule.key.hex())"
     )
 
