@@ -105,7 +105,10 @@ def test_claim_writes_the_token_and_returns_what_is_needed_to_run(
         "timeout_ms": None,
         "deadline_at": None,
         "start_by": None,
+        "wait_s": job.wait_s,
+        "trace": None,
     }
+    assert 0 <= job.wait_s < 3600
 
 
 @pytest.mark.parametrize(

@@ -178,16 +178,19 @@ class Worker:
         return proc.descendants_of(self.pid, proc.scan())
 
     def keeper_pid(self) -> int:
-        def found() -> list[int]:
+        found: list[int] = []
+
+        def is_one() -> bool:
             children = set(self.child_pids())
-            return [
+            found[:] = [
                 each.pid
                 for each in proc.children_of(self.pid, proc.scan())
                 if each.pid not in children
             ]
+            return len(found) == 1
 
-        until(lambda: len(found()) == 1, what="one keeper")
-        return found()[0]
+        until(is_one, what="one keeper")
+        return found[0]
 
     def wait_until_ready(self, processes: int = 1) -> None:
         until(
