@@ -143,6 +143,7 @@ def django_db_modify_db_settings(
 def sums() -> Iterator[Sums]:
     """Count, in this process, with a meter that begins at 0."""
     made, before = Sums(), counts._meter
+    counts.take_ended()  # what earlier tests have left
     counts.install(made)
     yield made
     counts.install(before)

@@ -9,6 +9,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -140,9 +141,11 @@ def test_a_file_is_kept_up_to_date(tmp_path: Path) -> None:
 
 
 def test_what_children_tell_is_added_up_and_written(
-    duty: EngineConnection, sums: Sums
+    request: pytest.FixtureRequest, duty: EngineConnection, sums: Sums
 ) -> None:
     pairs = [datagrams(), datagrams()]
+    for each in chain.from_iterable(pairs):
+        request.addfinalizer(each.close)
     roll_up = RollUp([near for near, _ in pairs], is_metered=True)
     for _, far in pairs:
         tally, one = Tally(), job(wait_s=0.5)
@@ -160,9 +163,6 @@ def test_what_children_tell_is_added_up_and_written(
     assert sums.of("relay_jobs_finished_total") == {("q", "t", "completed"): 2}
     roll_up.forget(0)
     assert sums.gauges["relay_jobs_running", "q"] == 1
-    for pair in pairs:
-        for each in pair:
-            each.close()
 
 
 def test_the_statistics_of_a_helper_are_not_metered_twice(
