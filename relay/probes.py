@@ -2,7 +2,7 @@
 
 They are given from a thread, so that a loop that is stuck is told of, not the cause of
 a silence; over a port, which may be bound before a fork, or in a file. Nothing of it
-is logged. Source: docs/howto/probes.md.
+is logged. Source: docs/howto/watch.md.
 """
 
 from __future__ import annotations

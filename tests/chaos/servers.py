@@ -16,9 +16,17 @@ import psycopg
 from relay.exceptions import StandaloneError
 from relay.standalone.postgres import EmbeddedPostgres
 from relay.standalone.postgres.binaries import Binaries, find_binaries
+from tests.chaos.campaign import REPOSITORY
 from tests.chaos.nemesis import HARNESS
 
-__all__ = ["DATABASE", "ROLE", "Room", "Server", "installations"]
+__all__ = [
+    "DATABASE",
+    "ROLE",
+    "Room",
+    "Server",
+    "installations",
+    "quiet_environment",
+]
 
 DATABASE: Final = "chaos"
 # The processes of a run are no superuser: to a superuser no limit of sessions holds.
@@ -43,6 +51,26 @@ def installations() -> list[Binaries]:
             continue
         found.setdefault(binaries.major, binaries)
     return [found[major] for major in sorted(found, reverse=True)]
+
+
+def quiet_environment(
+    server: Server, folder: Path, lease_seconds: float
+) -> dict[str, str]:
+    """Return the variables of processes that say nothing of each job.
+
+    A line for each is no part of what is tried where there are a million.
+    """
+    return {
+        "RELAY_CHAOS_HOST": server.socket_folder,
+        "RELAY_CHAOS_USER": ROLE,
+        "RELAY_CHAOS_DATABASE": DATABASE,
+        "RELAY_CHAOS_CODE": str(REPOSITORY),
+        "RELAY_CHAOS_EFFECTS": str(folder / "effects-?.txt"),
+        "RELAY_CHAOS_LEASE_SECONDS": str(lease_seconds),
+        "RELAY_CHAOS_LEVEL": "WARNING",
+        "DJANGO_SETTINGS_MODULE": "tests.chaos.settings",
+        "PYTHONPATH": str(REPOSITORY),
+    }
 
 
 class Room:

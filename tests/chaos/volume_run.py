@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import psycopg
 
-from tests.chaos.campaign import GRACE_SECONDS, REPOSITORY
+from tests.chaos.campaign import GRACE_SECONDS
 from tests.chaos.histories import RECORD_TRANSITIONS, Fault, dump, write_lines
 from tests.chaos.logs import complaints_of
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.profiles import VOLUME, Planned
-from tests.chaos.servers import DATABASE, ROLE, Server
+from tests.chaos.servers import ROLE, Server, quiet_environment
 from tests.chaos.supervisor import Owned, Supervisor
 
 __all__ = ["run_volume"]
@@ -57,19 +57,7 @@ class _Run:
         self._server = server
         self._folder = folder
         self._supervisor = Supervisor(
-            folder,
-            {
-                "RELAY_CHAOS_HOST": server.socket_folder,
-                "RELAY_CHAOS_USER": ROLE,
-                "RELAY_CHAOS_DATABASE": DATABASE,
-                "RELAY_CHAOS_CODE": str(REPOSITORY),
-                "RELAY_CHAOS_EFFECTS": str(folder / "effects-?.txt"),
-                "RELAY_CHAOS_LEASE_SECONDS": str(VOLUME.lease_seconds),
-                # A line for each job is no part of what is tried here.
-                "RELAY_CHAOS_LEVEL": "WARNING",
-                "DJANGO_SETTINGS_MODULE": "tests.chaos.settings",
-                "PYTHONPATH": str(REPOSITORY),
-            },
+            folder, quiet_environment(server, folder, VOLUME.lease_seconds)
         )
         self._done = 0.0
         self._looked_at = 0.0

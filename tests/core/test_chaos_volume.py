@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
 
+from tests.chaos.campaigns import volume
 from tests.chaos.campaigns.bloat import claims_of
 from tests.chaos.campaigns.volume import Pace
 from tests.chaos.histories import Histories, Transition
@@ -67,3 +69,12 @@ def test_the_times_of_claims_are_read_from_the_log(tmp_path: Path) -> None:
         )
 
     assert list(claims_of(log, offset)) == [0.345, 12.0]
+
+
+@pytest.mark.parametrize("text", ["0", "2", "-5", "x"])
+def test_kills_that_would_strike_unevenly_are_refused(text: str) -> None:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    volume.add_arguments(parser)
+
+    with pytest.raises(argparse.ArgumentError, match="multiple of 5"):
+        parser.parse_args([f"--kills={text}"])

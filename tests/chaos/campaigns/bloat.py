@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import psycopg
 
-from tests.chaos.campaign import GRACE_SECONDS, REPOSITORY
+from tests.chaos.campaign import GRACE_SECONDS
 from tests.chaos.findings import percentile
 from tests.chaos.profiles import BLOAT
 from tests.chaos.report import Report
-from tests.chaos.servers import DATABASE, ROLE, Server, installations
+from tests.chaos.servers import ROLE, Server, installations, quiet_environment
 from tests.chaos.supervisor import Supervisor
 
 __all__ = ["ABOUT", "add_arguments", "claims_of", "run"]
@@ -113,18 +113,7 @@ class _Phase:
         self._jobs = jobs
         self._seed = seed
         self._supervisor = Supervisor(
-            folder,
-            {
-                "RELAY_CHAOS_HOST": server.socket_folder,
-                "RELAY_CHAOS_USER": ROLE,
-                "RELAY_CHAOS_DATABASE": DATABASE,
-                "RELAY_CHAOS_CODE": str(REPOSITORY),
-                "RELAY_CHAOS_EFFECTS": str(folder / "effects-?.txt"),
-                "RELAY_CHAOS_LEASE_SECONDS": str(BLOAT.lease_seconds),
-                "RELAY_CHAOS_LEVEL": "WARNING",
-                "DJANGO_SETTINGS_MODULE": "tests.chaos.settings",
-                "PYTHONPATH": str(REPOSITORY),
-            },
+            folder, quiet_environment(server, folder, BLOAT.lease_seconds)
         )
 
     def close(self) -> None:

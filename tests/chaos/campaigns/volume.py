@@ -13,7 +13,7 @@ from tests.chaos.checker import Findings, check_parts, explain, percentile
 from tests.chaos.histories import Histories, read_parts
 from tests.chaos.report import Report
 from tests.chaos.servers import Server, installations
-from tests.chaos.volume_run import run_volume
+from tests.chaos.volume_run import KILLS_OF_A_TENTH, run_volume
 
 __all__ = ["ABOUT", "Pace", "add_arguments", "run"]
 
@@ -26,7 +26,16 @@ TENTHS: Final = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, default=1_000_000)
-    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--kills", type=_kills, default=50)
+
+
+def _kills(text: str) -> int:
+    each = len(KILLS_OF_A_TENTH)
+    if text.isascii() and text.isdigit() and int(text) and int(text) % each == 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(
+        f"{text!r} kills cannot strike every stretch alike: give a multiple of {each}"
+    )
 
 
 def run(options: argparse.Namespace, report: Report) -> bool:
