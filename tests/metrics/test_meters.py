@@ -126,7 +126,7 @@ WORK = dedent("""
     pid, _ = os.wait()
     from relay.metrics.exposition import render
     def show():
-        for line in render()[0].decode().splitlines():
+        for line in sorted(render()[0].decode().splitlines()):
             if line.startswith(("relay_jobs_enqueued_total", "relay_jobs_running")):
                 print(line)
     show()
