@@ -30,27 +30,16 @@ CROSS JOIN LATERAL (
     SELECT now() - (%(rows)s - number) * interval '1 millisecond' AS at
 ) AS past
 """  # noqa: S608 - constants only
-_SCHEDULED = f"""
-INSERT INTO relay_job (id, task, state, run_at, args)
-SELECT id, 'bench.tasks.noop', 'scheduled',
-       now() + interval '1 day' + number * interval '1 second',
-       jsonb_build_object('args', '[]'::jsonb,
-                          'kwargs', jsonb_build_object('n', number))
-FROM ({_IDS}) AS made
-"""  # noqa: S608 - constants only
 
 
 def fill_finished(store: Store, rows: int) -> None:
     """Insert completed jobs, kept for a day."""
-    _fill(store, _FINISHED, rows)
+    if rows:
+        with store.server.session(store.name) as session:
+            session.execute(_FINISHED.encode(), {"rows": rows})
 
 
 def fill_scheduled(store: Store, rows: int) -> None:
-    """Insert jobs that are due from tomorrow on."""
-    _fill(store, _SCHEDULED, rows)
-
-
-def _fill(store: Store, statement: str, rows: int) -> None:
+    """Enqueue jobs that are due from tomorrow on."""
     if rows:
-        with store.server.session(store.name) as session:
-            session.execute(statement.encode(), {"rows": rows})
+        store.bulk(rows, variant="scheduled")

@@ -8,7 +8,7 @@ from bench.models import Item
 from bench.record import note
 from relay import Unique, task
 
-__all__ = ["anoop", "keyed", "late", "noop", "touch", "touch_item"]
+__all__ = ["anoop", "keyed", "late", "noop", "remind", "touch", "touch_item"]
 
 
 @task
@@ -26,6 +26,12 @@ async def anoop(n: int) -> None:
 @task
 def late(n: int) -> None:
     """Note the start, for rows that are told apart from live traffic."""
+    note(n)
+
+
+@task
+def remind(n: int, text: str) -> None:
+    """Note the start of a job that is due much later, and is not as long as others."""
     note(n)
 
 
