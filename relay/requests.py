@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
@@ -53,11 +52,11 @@ def sensitive_names(given: Sequence[str] | Literal[True]) -> sensitive_places.Na
 NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RareOptions:
-    """What most jobs go without.
+class RareOptions(NamedTuple):
+    """What most jobs go without. Give it by name.
 
     Attributes:
+        meta: as JSON, not shown.
         sealed: where in the arguments stands what new_job encrypts.
     """
 
@@ -69,9 +68,13 @@ class RareOptions:
     deadline: datetime | timedelta | None = None
     on_commit: str | None = None
     tags: tuple[str, ...] = ()
-    meta: str | None = field(default=None, repr=False)
+    meta: str | None = None
     is_outside: bool = False
     sealed: tuple[sensitive_places.Place, ...] = ()
+
+    def __repr__(self) -> str:
+        values = (f"{n}={v!r}" for n, v in self._asdict().items() if n != "meta")
+        return f"RareOptions({', '.join(values)})"
 
 
 _NOTHING_RARE: Final = RareOptions()
@@ -115,15 +118,6 @@ class JobRequest(NamedTuple, Generic[R_co]):
         """
         rare = self.rare
         job_id = rare.id or new_id or uuid7()
-        if self.is_plain:
-            return NewJob(
-                id=job_id,
-                task=self.task,
-                queue=self.queue,
-                args=self.args,
-                priority=self.priority,
-                max_retries=self.max_retries,
-            )
         deadline, deadline_in = split_deadline(rare.deadline)
         return NewJob(
             id=job_id,
@@ -184,22 +178,28 @@ def _rare_options(
     sealed: tuple[sensitive_places.Place, ...] = ()
     if options.get("sensitive") or (made is not None and made.sensitive):
         sealed = _sealed(name, made, args, kwargs, options, unique)
-    parameters = None if made is None else made.parameters
-    rare = RareOptions(
-        run_at=options.get("run_at"),
-        run_in=options.get("run_in"),
-        id=options.get("id"),
-        timeout=options.get("timeout", made and made.timeout),
-        deadline=options.get("deadline"),
-        on_commit=options.get("on_commit"),
-        tags=_tags(made, options),
-        meta=encode_meta(options.get("meta")),
-        is_outside=options.get("outside_transaction", False),
-        sealed=sealed,
-        unique=None
-        if unique is None
-        else unique.resolve(name, parameters, args, kwargs),
-    )
+    key = None
+    if unique is not None:
+        parameters = None if made is None else made.parameters
+        key = unique.resolve(name, parameters, args, kwargs)
+    if made is not None and not options:  # as most calls
+        rare = RareOptions(
+            timeout=made.timeout, tags=made.tags, sealed=sealed, unique=key
+        )
+    else:
+        rare = RareOptions(
+            run_at=options.get("run_at"),
+            run_in=options.get("run_in"),
+            id=options.get("id"),
+            timeout=options.get("timeout", made and made.timeout),
+            deadline=options.get("deadline"),
+            on_commit=options.get("on_commit"),
+            tags=_tags(made, options),
+            meta=encode_meta(options.get("meta")),
+            is_outside=options.get("outside_transaction", False),
+            sealed=sealed,
+            unique=key,
+        )
     return _NOTHING_RARE if rare == _NOTHING_RARE else rare
 
 
@@ -283,7 +283,7 @@ def _carrying(
     if carrier is None:
         return request
     meta = traces.with_carrier(request.rare.meta, carrier)
-    return request._replace(rare=replace(request.rare, meta=meta))
+    return request._replace(rare=request.rare._replace(meta=meta))
 
 
 def _insert(request: JobRequest[R]) -> JobHandle[R]:

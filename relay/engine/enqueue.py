@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, starmap
 from operator import itemgetter
@@ -406,7 +405,7 @@ def _copy(jobs: Sequence[NewJob], *, using: str) -> None:
     connection = connections[using]
     with connection.cursor() as cursor:
         now, ready_seq, fifo = _read_clock(cursor)
-        jobs = [replace(job, priority=0) if job.queue in fifo else job for job in jobs]
+        jobs = [job._replace(priority=0) if job.queue in fifo else job for job in jobs]
         due = [job.due_at(now) for job in jobs]
         with connection.wrap_database_errors, cursor.copy(_COPY) as copy:
             for job, at in zip(jobs, due, strict=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -228,7 +227,7 @@ def _copy_free(
 
 
 def _by_policy(job: NewJob, fifo: Collection[str]) -> NewJob:
-    return replace(job, priority=0) if job.priority and job.queue in fifo else job
+    return job._replace(priority=0) if job.priority and job.queue in fifo else job
 
 
 def _copy(cursor: Any, jobs: Sequence[Copied], now: datetime) -> None:

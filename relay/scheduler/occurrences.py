@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -354,7 +354,7 @@ def _enqueue(
         },
     ).fetchall()
     for due_at, job_id in sorted(inserted):
-        occurrence = replace(job, id=job_id, occurrence_at=due_at)
+        occurrence = job._replace(id=job_id, occurrence_at=due_at)
         ready_seq = insert_with(connection, occurrence)
         if ready_seq is not None:
             row.wakeups.append((job.queue, job.priority, ready_seq))

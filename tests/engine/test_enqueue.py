@@ -148,7 +148,7 @@ def test_every_field_of_a_new_job_reaches_its_column() -> None:
         occurrence_at=due,
         replay_of=uuid7(),
     )
-    other = new_job(**{name: getattr(job, name) for name in job.__slots__[1:]})
+    other = new_job(**{name: getattr(job, name) for name in job._fields[1:]})
     insert(job, using="default")
     insert_many([other], using="default")
 
