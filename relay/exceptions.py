@@ -23,6 +23,7 @@ __all__ = [
     "MissingKey",
     "NotAllowed",
     "NotFound",
+    "ReadTimeout",
     "RelayError",
     "ResultExpired",
     "ResultTimeout",
@@ -189,6 +190,21 @@ class ResultExpired(RelayError, LookupError):
             "its task's retention or RELAY['RETENTION_RESULT'] says"
         )
         self.job_id = job_id
+
+
+class ReadTimeout(RelayError, TimeoutError):
+    """The database did not answer a question of a list in time.
+
+    Attributes:
+        limit_seconds: how long it had.
+    """
+
+    def __init__(self, limit_seconds: float) -> None:
+        super().__init__(
+            f"the database did not answer within {limit_seconds:g} s: narrow the "
+            "filter or the search"
+        )
+        self.limit_seconds = limit_seconds
 
 
 class ResultTimeout(RelayError, TimeoutError):

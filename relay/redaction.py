@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from relay.conf import get_settings
-from relay.envelopes import SEALED
+from relay.envelopes import SEALED, is_sealed
 from relay.packing import TAG
 from relay.sensitive import MASK
 
-__all__ = ["conceal", "redact"]
+__all__ = ["conceal", "redact", "redact_value"]
 
 # As jsonb_pretty writes: one item a line, strings on one line each.
 _LINE: Final = re.compile(r'( *)(?:"((?:[^"\\]|\\.)*)": )?(.*?)(,?)', re.DOTALL)
@@ -35,6 +35,28 @@ def redact(text: str | None) -> str | None:
         return None
     pattern = _pattern(get_settings().redacted_names)
     return "\n".join(_redacted(text.split("\n"), pattern))
+
+
+def redact_value(value: Any) -> Any:
+    """Return a JSON value as redact() shows its text.
+
+    Raises:
+        RecursionError: it is nested deeper than Python can go.
+    """
+    return _without_secrets(value, _pattern(get_settings().redacted_names))
+
+
+def _without_secrets(value: Any, pattern: re.Pattern[str]) -> Any:
+    if isinstance(value, list):
+        return [_without_secrets(item, pattern) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if is_sealed(value):
+        return MASK
+    return {
+        name: MASK if pattern.search(name) else _without_secrets(item, pattern)
+        for name, item in value.items()
+    }
 
 
 def conceal(text: str | None) -> str | None:

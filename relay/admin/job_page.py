@@ -12,17 +12,9 @@ from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from relay.admin.lists import (
-    NOTHING,
-    RelayAdmin,
-    actor_of,
-    clamped,
-    cut,
-    moment,
-    pretty,
-    showing,
-)
+from relay.admin.lists import NOTHING, RelayAdmin, actor_of, moment, showing
 from relay.models import Attempt, History, Job, Output, Step
+from relay.queries.reading import clamped, cut, pretty
 from relay.redaction import conceal, redact
 
 __all__ = ["JobPage"]

@@ -16,16 +16,12 @@ from django.utils.html import format_html
 
 from relay import operations
 from relay.admin.job_page import JobPage
-from relay.admin.lists import (
-    StateFilter,
-    actor_of,
-    cut,
-    pretty,
-)
+from relay.admin.lists import StateFilter, actor_of
 from relay.conf import get_settings
 from relay.exceptions import ArgumentError, DecodeError, MissingKey, NotAllowed
 from relay.models import Job, JobState, Queue
 from relay.operations import Actor, ActReport, JobFilter, from_parameters, quoted
+from relay.queries.reading import cut, pretty
 from relay.tasks import known_queues
 
 __all__ = ["JobAdmin"]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import psycopg.errors
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -16,8 +14,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.paginator import Paginator
-from django.db import OperationalError, connections, models, transaction
-from django.db.models.functions import Left
+from django.db import models
 from django.http import HttpRequest, HttpResponse
 from django.urls import NoReverseMatch, reverse
 from django.utils.functional import cached_property
@@ -26,95 +23,25 @@ from django.utils.safestring import SafeString
 from django.utils.timezone import is_aware, localtime
 
 from relay.conf import get_settings
+from relay.exceptions import ReadTimeout
 from relay.operations import Actor
+from relay.queries.reading import COUNT_CAP, SHOWN_CHARACTERS, bounded_read, clamped
 
 __all__ = [
-    "LOOK_SECONDS",
     "NOTHING",
     "CappedPaginator",
     "RelayAdmin",
     "RelayChangeList",
     "StateFilter",
     "actor_of",
-    "bounded_read",
-    "clamped",
-    "cut",
     "moment",
-    "pretty",
     "showing",
 ]
 
-# A list counts no further: "10,000+". Source: docs/reference/admin.md, "Counts".
-COUNT_CAP: Final = 10_000
-# Longest that the queries of one list may take each, before the page says so.
-LOOK_SECONDS: Final = 2
-BOUND: Final = """
-SELECT set_config('statement_timeout', %(timeout)s, true),
-       set_config('enable_seqscan', 'off', true),
-       set_config('enable_bitmapscan', %(bitmaps)s, true),
-       set_config('enable_sort', %(bitmaps)s, true),
-       set_config('random_page_cost', '1', true)
-"""
-# Of a text or a JSON document this many characters are fetched and shown.
-SHOWN_CHARACTERS: Final = 20_000
-
-# What Python and every time zone can show; PostgreSQL's times go further, to infinity.
-_FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
-_LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
 _CLAMPED: Final = "clamped_"
 NOTHING: Final = "–"  # noqa: RUF001 - an en dash
 
 _M = TypeVar("_M", bound=models.Model)
-
-
-@contextmanager
-def bounded_read(alias: str, *, bitmaps: bool = False) -> Iterator[None]:
-    """Read in a transaction whose statements end after LOOK_SECONDS.
-
-    The planner is kept on the index that gives a list its order: its statistics are
-    old at the moment of a burst, and a plan that sorts reads every row there is. Nor
-    does it prefer the primary key for lying in the order of the table. The settings
-    end with the block.
-
-    Args:
-        bitmaps: whether the index gives no order, as a GIN index: what it finds is
-            sorted.
-    """
-    values = {
-        "timeout": str(int(LOOK_SECONDS * 1_000)),
-        "bitmaps": "on" if bitmaps else "off",
-    }
-    with transaction.atomic(using=alias):
-        with connections[alias].cursor() as cursor:
-            cursor.execute(BOUND, values)
-        yield
-        # Nothing was written. Inside the caller's transaction only this takes the
-        # settings back.
-        transaction.set_rollback(True, using=alias)
-
-
-def clamped(name: str) -> models.Expression:
-    """Return a time column, with what Python cannot hold as the nearest it can."""
-    return models.Case(
-        models.When(**{f"{name}__gt": _LAST}, then=models.Value(_LAST)),
-        models.When(**{f"{name}__lt": _FIRST}, then=models.Value(_FIRST)),
-        default=models.F(name),
-        output_field=models.DateTimeField(),
-    )
-
-
-def cut(expression: str | models.Expression) -> models.Expression:
-    """Return a text column up to one character more than is shown."""
-    return Left(expression, SHOWN_CHARACTERS + 1)
-
-
-def pretty(name: str) -> models.Expression:
-    """Return a JSON column as indented text, cut where cut() does."""
-    return cut(
-        models.Func(
-            models.F(name), function="jsonb_pretty", output_field=models.TextField()
-        )
-    )
 
 
 def showing(text: str | None) -> SafeString | str:
@@ -314,14 +241,10 @@ class RelayAdmin(_ModelAdmin):
         try:
             with bounded_read(self.alias, bitmaps=self.needs_bitmaps(request)):
                 return super().get_changelist_instance(request)
-        except OperationalError as error:
-            if not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-                raise
+        except ReadTimeout as error:
+            message = str(error)
             self.message_user(
-                request,
-                f"The database did not answer within {LOOK_SECONDS} s: narrow the "
-                "filter or the search.",
-                messages.ERROR,
+                request, f"{message[0].upper()}{message[1:]}.", messages.ERROR
             )
             raise IncorrectLookupParameters from error
 

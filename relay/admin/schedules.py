@@ -17,7 +17,7 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from relay import operations
-from relay.admin.lists import NOTHING, RelayAdmin, actor_of, clamped, moment
+from relay.admin.lists import NOTHING, RelayAdmin, actor_of, moment
 from relay.admin.schedule_form import (
     SPANS,
     ArgumentsField,
@@ -27,6 +27,7 @@ from relay.admin.schedule_form import (
 )
 from relay.exceptions import NotFound, ScheduleError
 from relay.models import Occurrence, OccurrenceState, Schedule, ScheduleSource
+from relay.queries.reading import clamped
 from relay.scheduler.lateness import Lateness, read_lateness
 from relay.scheduler.preview import Run, preview
 

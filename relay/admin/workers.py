@@ -12,9 +12,10 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from relay import operations
-from relay.admin.lists import RelayAdmin, StateFilter, actor_of, pretty, showing
+from relay.admin.lists import RelayAdmin, StateFilter, actor_of, showing
 from relay.exceptions import Conflict, NotFound
 from relay.models import Worker, WorkerState
+from relay.queries.reading import pretty
 
 __all__ = ["WorkerAdmin"]
 

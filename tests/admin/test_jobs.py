@@ -29,6 +29,7 @@ from relay.models import (
     Queue,
     Step,
 )
+from relay.queries import reading
 
 LIST = "/admin/relay/job/"
 XSS = "<img src=x onerror=alert(1)></script>"
@@ -239,7 +240,7 @@ def test_failure_136_a_bad_or_unknown_id_leads_back(browser: Client, key: str) -
 def test_a_list_that_takes_too_long_says_so(
     browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lists, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(reading, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(
         admin_jobs.JobAdmin,
         "get_ordering",

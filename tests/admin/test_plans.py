@@ -11,9 +11,10 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from relay.admin import jobs, lists
+from relay.admin import jobs
 from relay.ids import uuid7
 from relay.models import Job, JobState, Queue
+from relay.queries import reading
 
 LIST = "/admin/relay/job/"
 NEWEST = 10_000
@@ -69,7 +70,7 @@ def scans(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def explain(statement: str, *, bitmaps: bool) -> list[dict[str, Any]]:
     """Explain under the settings of a list."""
-    bounded = lists.bounded_read("default", bitmaps=bitmaps)
+    bounded = reading.bounded_read("default", bitmaps=bitmaps)
     with bounded, connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")
         plan = cursor.fetchone()[0]
@@ -119,7 +120,7 @@ def test_failure_050_every_list_filter_and_search_goes_by_an_index(
                 # Cancelled jobs are searched whole, and stand before the completed
                 # ones in the order of their end.
                 is_long = "state=c" in query
-                most = 70_100 if is_long else NEWEST + lists.COUNT_CAP
+                most = 70_100 if is_long else NEWEST + reading.COUNT_CAP
                 if scan["Node Type"] == "Seq Scan" or looked_at(scan) > most:
                     bad.append(f"{query}: {scan['Node Type']} {looked_at(scan):.0f}")
 

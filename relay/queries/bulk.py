@@ -1,0 +1,104 @@
+"""Bulk operations: what was asked for, and how far they are."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from uuid import UUID
+
+from relay.conf import get_settings
+from relay.exceptions import NotFound
+from relay.models import BulkOperation
+from relay.operations import Actor
+from relay.queries.documents import BulkDocument, BulkPage
+from relay.queries.paging import read_page
+from relay.queries.reading import bounded_read, clamped, instant, text_id
+
+__all__ = ["get_bulk", "list_bulk"]
+
+_COLUMNS: Final = (
+    *("id", "action", "filter", "state", "expected", "matched", "done", "asked"),
+    *("skipped", "failed", "error", "actor", "source", "reason", "request_id"),
+    "job_id",
+)
+_TIMES: Final = ("created_at", "started_at", "cancel_requested_at", "finished_at")
+
+
+def list_bulk(actor: Actor, *, limit: int = 50, cursor: str | None = None) -> BulkPage:
+    """Return a page of bulk operations, the newest first.
+
+    Args:
+        limit: 1 to 500.
+        cursor: next or previous of another page.
+
+    Raises:
+        NotAllowed: the actor lacks view_bulkoperation.
+        ArgumentError: the limit or the cursor cannot be used.
+        ReadTimeout: it took longer than 2 s.
+    """
+    actor.require("view_bulkoperation", "list_bulk")
+    using = get_settings().database
+    with bounded_read(using):
+        page = read_page(
+            BulkOperation.objects.using(using),
+            ("-id",),
+            _COLUMNS,
+            shown=_shown(),
+            limit=limit,
+            cursor=cursor,
+        )
+    results = [_document(row) for row in page.rows]
+    return {"results": results, "next": page.next, "previous": page.previous}
+
+
+def get_bulk(actor: Actor, bulk_id: UUID | str) -> BulkDocument:
+    """Return one bulk operation.
+
+    Raises:
+        NotAllowed: the actor lacks view_bulkoperation.
+        NotFound: there is none.
+    """
+    actor.require("view_bulkoperation", "get_bulk")
+    rows = BulkOperation.objects.using(get_settings().database)
+    row: dict[str, Any] | None = None
+    if (key := _uuid(bulk_id)) is not None:
+        rows = rows.filter(pk=key).annotate(**_shown())
+        row = rows.values(*_COLUMNS, *_shown()).first()
+    if row is None:
+        raise NotFound(f"bulk operation {str(bulk_id)[:100]} does not exist")
+    return _document(row)
+
+
+def _uuid(text: UUID | str) -> UUID | None:
+    try:
+        return text if isinstance(text, UUID) else UUID(text)
+    except ValueError:
+        return None
+
+
+def _shown() -> dict[str, Any]:
+    return {f"shown_{name}": clamped(name) for name in _TIMES}
+
+
+def _document(row: dict[str, Any]) -> BulkDocument:
+    return {
+        "id": str(row["id"]),
+        "action": row["action"],
+        "filter": row["filter"],
+        "state": row["state"],
+        "expected": row["expected"],
+        "matched": row["matched"],
+        "done": row["done"],
+        "asked": row["asked"],
+        "skipped": row["skipped"],
+        "failed": row["failed"],
+        "error": row["error"],
+        "actor": row["actor"],
+        "source": row["source"],
+        "reason": row["reason"],
+        "request_id": row["request_id"],
+        "job_id": text_id(row["job_id"]),
+        "created_at": instant(row["shown_created_at"]),
+        "started_at": instant(row["shown_started_at"]),
+        "cancel_requested_at": instant(row["shown_cancel_requested_at"]),
+        "finished_at": instant(row["shown_finished_at"]),
+    }

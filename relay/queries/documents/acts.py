@@ -1,0 +1,89 @@
+"""Documents of what was done, and of what may be: bulk acts, the record, tasks."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+__all__ = [
+    "AuditDocument",
+    "AuditPage",
+    "BulkDocument",
+    "BulkPage",
+    "TaskDocument",
+]
+
+
+class BulkDocument(TypedDict):
+    """One act over all jobs that match a filter."""
+
+    id: str
+    action: str
+    filter: str
+    state: str
+    expected: int | None
+    matched: int
+    done: int
+    asked: int
+    skipped: dict[str, int]
+    failed: int
+    error: str | None
+    actor: str
+    source: str
+    reason: str | None
+    request_id: str | None
+    job_id: str | None
+    created_at: str
+    started_at: str | None
+    cancel_requested_at: str | None
+    finished_at: str | None
+
+
+class BulkPage(TypedDict):
+    """A page of bulk operations; next and previous are cursors, None at the ends."""
+
+    results: list[BulkDocument]
+    next: str | None
+    previous: str | None
+
+
+class AuditDocument(TypedDict):
+    """One act on one thing."""
+
+    id: int
+    at: str
+    operation: str
+    subject: str
+    target: str
+    actor: str
+    source: str
+    reason: str | None
+    request_id: str | None
+    address: str | None
+    detail: Any
+
+
+class AuditPage(TypedDict):
+    """A page of the record; next and previous are cursors, None at the ends."""
+
+    results: list[AuditDocument]
+    next: str | None
+    previous: str | None
+
+
+class TaskDocument(TypedDict):
+    """One task that is registered here; arguments is a JSON Schema."""
+
+    name: str
+    summary: str
+    queue: str
+    priority: int
+    max_retries: int
+    timeout: float | None
+    is_async: bool
+    isolation: str | None
+    transactional: bool
+    unique: bool
+    tags: list[str]
+    sensitive: list[str] | bool
+    signature: str
+    arguments: dict[str, Any]

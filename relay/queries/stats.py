@@ -1,0 +1,205 @@
+"""Figures: what there is now, and what has become of jobs by the minute."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, cast, get_args
+
+from django.db import connections
+from django.utils import timezone
+
+from relay.conf import get_settings
+from relay.exceptions import ArgumentError
+from relay.operations import Actor
+from relay.queries.documents import (
+    CountDocument,
+    DurationsDocument,
+    SeriesDocument,
+    StatsDocument,
+    Status,
+    TotalsDocument,
+)
+from relay.queries.jobs import read_states
+from relay.queries.queues import read_queues
+from relay.queries.reading import bounded_read, instant
+from relay.queries.workers import read_workers
+from relay.stats import Durations, Totals, read_series, read_totals
+
+__all__ = ["get_series", "get_stats", "get_totals"]
+
+_WAITING: Final = ("blocked", "scheduled", "queued", "retrying")
+_HOUR: Final = timedelta(hours=1)
+_DAY: Final = timedelta(days=1)
+_NOW: Final = "SELECT statement_timestamp()"
+
+
+def get_stats(actor: Actor) -> StatsDocument:
+    """Return how many jobs there are, by state, by status and by queue, and workers.
+
+    Counts go up to 10,000 and say so. Rates are of the last hour and of the last day.
+
+    Raises:
+        NotAllowed: the actor lacks view_metrics.
+        ReadTimeout: it took longer than 2 s.
+    """
+    actor.require("view_metrics", "get_stats")
+    using = get_settings().database
+    now = _now(using)
+    by_state = read_states(using)
+    return {
+        "at": instant(now),
+        "status": _by_status(by_state),
+        "jobs": by_state,
+        "queues": read_queues(using),
+        "workers": read_workers(using),
+        "last_hour": _last(_HOUR, now, using),
+        "last_day": _last(_DAY, now, using),
+    }
+
+
+def get_series(
+    actor: Actor,
+    *,
+    span: timedelta = _HOUR,
+    step: timedelta = timedelta(minutes=1),
+    until: datetime | None = None,
+    queue: str | None = None,
+    task: str | None = None,
+) -> SeriesDocument:
+    """Return what became of jobs, one Totals a step, also where nothing was.
+
+    Args:
+        span: how far back it goes: by the minute 72 hours, by the hour 90 days.
+        step: whole minutes up to an hour, or whole hours.
+        until: its end; now unless given.
+
+    Raises:
+        NotAllowed: the actor lacks view_metrics.
+        ArgumentError: the step is neither, or they are more than 5,000.
+        ReadTimeout: it took longer than 2 s.
+    """
+    actor.require("view_metrics", "get_series")
+    if step <= timedelta(0) or span <= timedelta(0):
+        raise ArgumentError(f"step={step!r}, span={span!r}: give more than nothing")
+    using = get_settings().database
+    end = _ceiling(_aware(until) if until else _now(using), step)
+    since = end - -(-span // step) * step
+    with bounded_read(using, bitmaps=True):
+        rows = read_series(
+            using=using,
+            since=since,
+            until=end,
+            step=step,
+            queue=_plain(queue),
+            task=_plain(task),
+        )
+    return {
+        "since": instant(since),
+        "until": instant(end),
+        "step": step.total_seconds(),
+        "results": [_totals(row) for row in rows],
+    }
+
+
+def get_totals(
+    actor: Actor,
+    *,
+    span: timedelta = _HOUR,
+    queue: str | None = None,
+    task: str | None = None,
+) -> SeriesDocument:
+    """Return what became of jobs within a span up to now, by queue and task.
+
+    Raises:
+        NotAllowed: the actor lacks view_metrics.
+        ArgumentError: the span is none.
+        ReadTimeout: it took longer than 2 s.
+    """
+    actor.require("view_metrics", "get_totals")
+    if not timedelta(0) < span <= timedelta(days=90):
+        raise ArgumentError(f"span={span!r}: give more than nothing, up to 90 days")
+    using = get_settings().database
+    now = _now(using)
+    rows = _read_totals(using, now - span, now, _plain(queue), _plain(task))
+    return {
+        "since": instant(now - span),
+        "until": instant(now),
+        "step": None,
+        "results": [_totals(row) for row in rows],
+    }
+
+
+def _read_totals(
+    using: str, since: datetime, until: datetime, queue: str | None, task: str | None
+) -> list[Totals]:
+    with bounded_read(using, bitmaps=True):
+        return read_totals(
+            using=using, since=since, until=until, queue=queue, task=task
+        )
+
+
+def _last(span: timedelta, now: datetime, using: str) -> TotalsDocument:
+    """Return all queues' and tasks' jobs of a span together."""
+    counts: Counter[str] = Counter()
+    run = wait = Durations()
+    for row in _read_totals(using, now - span, now, None, None):
+        counts.update(row.counts)
+        run, wait = run + row.run, wait + row.wait
+    return _totals(
+        Totals(at=now - span, queue=None, task=None, counts=counts, run=run, wait=wait)
+    )
+
+
+def _by_status(states: dict[str, CountDocument]) -> dict[str, CountDocument]:
+    found = {name: states[name] for name in get_args(Status) if name != "queued"}
+    waiting = [states[name] for name in _WAITING]
+    queued: CountDocument = {
+        "count": sum(each["count"] for each in waiting),
+        "capped": any(each["capped"] for each in waiting),
+    }
+    return {"queued": queued, **found}
+
+
+def _totals(row: Totals) -> TotalsDocument:
+    names = ("completed", "failed", "cancelled", "retried", "snoozed")
+    counts: dict[str, Any] = {name: row.counts.get(name, 0) for name in names}
+    document = {
+        "at": instant(row.at),
+        "queue": row.queue,
+        "task": row.task,
+        **counts,
+        "run": _durations(row.run),
+        "wait": _durations(row.wait),
+    }
+    return cast("TotalsDocument", document)
+
+
+def _durations(found: Durations) -> DurationsDocument:
+    return {
+        "mean": found.mean,
+        "p50": found.quantile(0.5),
+        "p95": found.quantile(0.95),
+        "p99": found.quantile(0.99),
+    }
+
+
+def _now(using: str) -> datetime:
+    with connections[using].cursor() as cursor:
+        cursor.execute(_NOW)
+        [(now,)] = cursor.fetchall()
+    return _aware(now)
+
+
+def _aware(at: datetime) -> datetime:
+    return (timezone.make_aware(at) if timezone.is_naive(at) else at).astimezone(UTC)
+
+
+def _ceiling(at: datetime, step: timedelta) -> datetime:
+    """Return the end of the step that holds this instant, counted from 1970."""
+    begin = datetime(1970, 1, 1, tzinfo=UTC)
+    return begin + -(-(at - begin) // step) * step
+
+
+def _plain(text: str | None) -> str | None:
+    return None if text is None else text.replace("\x00", "")

@@ -1,0 +1,180 @@
+"""What runs here, with which settings, on which database, and whether it is well."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import timedelta
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+import django
+from django.conf import settings as project
+from django.core import checks
+from django.db import DatabaseError, connections
+from django.db.migrations.loader import MigrationLoader
+
+from relay.conf import Settings, get_settings
+from relay.models import Job
+from relay.operations import Actor
+from relay.queries.documents import (
+    CheckDocument,
+    ReadinessDocument,
+    SystemDocument,
+    TableDocument,
+)
+from relay.queries.reading import bounded_read, instant
+
+__all__ = ["get_system", "health", "readiness"]
+
+DISTRIBUTION: Final = "django-relay"
+
+TABLES: Final = """
+SELECT relname, pg_total_relation_size(relid), pg_indexes_size(relid), n_live_tup,
+       n_dead_tup, greatest(last_vacuum, last_autovacuum)
+FROM pg_stat_user_tables
+WHERE schemaname = current_schema AND starts_with(relname, 'relay_')
+ORDER BY relname
+"""
+# Of other roles' sessions only those are told of that this one may see.
+OLDEST: Final = """
+SELECT extract(epoch FROM clock_timestamp() - min(xact_start))::float8
+FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+  AND backend_type = 'client backend'
+"""
+# Index: relay_stat_place_idx, from its end.
+LAG: Final = """
+SELECT extract(epoch FROM clock_timestamp() - at)::float8
+FROM relay_stat WHERE seconds = 60 ORDER BY at DESC LIMIT 1
+"""
+
+
+def health() -> dict[str, str]:
+    """Return that this process answers; nothing else is asked, nobody is refused."""
+    return {"status": "ok"}
+
+
+def readiness() -> ReadinessDocument:
+    """Return whether this process can serve: the database answers, migrations are done.
+
+    Nobody is refused, and nothing is told of either but that.
+    """
+    using = get_settings().database
+    try:
+        with bounded_read(using), connections[using].cursor() as cursor:
+            cursor.execute("SELECT 1")
+            missing = _migrations(using)["missing"]
+    except (DatabaseError, TimeoutError):
+        return {"status": "unavailable", "reasons": ["the database does not answer"]}
+    if missing:
+        return {"status": "unavailable", "reasons": ["migrations are not applied"]}
+    return {"status": "ok", "reasons": []}
+
+
+def get_system(actor: Actor) -> SystemDocument:
+    """Return versions, settings in force, checks, migrations, and the tables' sizes.
+
+    Of the encryption keys only the ids are told.
+
+    Raises:
+        NotAllowed: the actor lacks view_metrics.
+        ReadTimeout: a statement took longer than 2 s.
+    """
+    actor.require("view_metrics", "get_system")
+    settings = get_settings()
+    using = settings.database
+    with bounded_read(using, bitmaps=True), connections[using].cursor() as cursor:
+        cursor.execute("SELECT current_setting('server_version')")
+        [(server,)] = cursor.fetchall()
+        cursor.execute(TABLES)
+        tables = cursor.fetchall()
+        cursor.execute(OLDEST)
+        [(oldest,)] = cursor.fetchall()
+        cursor.execute(LAG)
+        lag = cursor.fetchone()
+    return {
+        "version": _version(),
+        "python": platform.python_version(),
+        "django": django.get_version(),
+        "postgresql": server,
+        "database": using,
+        "settings": _settings(settings),
+        "checks": _checks(using),
+        "migrations": _migrations(using),
+        "tables": [_table(row) for row in tables],
+        "oldest_transaction": oldest,
+        "statistics_lag": lag[0] if lag else None,
+    }
+
+
+def _version() -> str:
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "unknown"
+
+
+def _table(row: tuple[Any, ...]) -> TableDocument:
+    name, size, indexes, live, dead, vacuumed_at = row
+    return {
+        "name": name,
+        "size_bytes": size,
+        "index_bytes": indexes,
+        "live_rows": live,
+        "dead_rows": dead,
+        "vacuumed_at": instant(vacuumed_at),
+    }
+
+
+def _migrations(using: str) -> dict[str, list[str]]:
+    loader = MigrationLoader(connections[using])
+    label = Job._meta.app_label
+    names = sorted(name for app, name in loader.graph.nodes if app == label)
+    applied = [name for name in names if (label, name) in loader.applied_migrations]
+    return {
+        "applied": applied,
+        "missing": [name for name in names if name not in applied],
+    }
+
+
+def _checks(using: str) -> list[CheckDocument]:
+    """Return what relay's own checks find, those that ask the database too."""
+    label = Job._meta.app_label
+    found = [
+        *checks.run_checks(tags=[label]),
+        *checks.run_checks(tags=[checks.Tags.database], databases=[using]),
+    ]
+    return [
+        {
+            "id": message.id,
+            "level": "error" if message.is_serious() else "warning",
+            "message": message.msg,
+            "hint": message.hint,
+        }
+        for message in found
+        if message.id is not None
+        and message.id.startswith(f"{label}.")
+        and not message.is_silenced()
+    ]
+
+
+def _settings(settings: Settings) -> dict[str, Any]:
+    values = {each.name: getattr(settings, each.name) for each in fields(settings)}
+    values["encryption_keys"] = list(settings.encryption_keys)
+    values["use_tz"] = project.USE_TZ
+    return {name.upper(): _plain(value) for name, value in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting as JSON has it: spans as seconds, the rest as its repr."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return repr(value)

@@ -1,0 +1,77 @@
+"""Tasks that are registered here, and what their calls look like."""
+
+from __future__ import annotations
+
+import inspect
+from inspect import Parameter
+from typing import Any, Final
+
+from relay.conf import get_settings
+from relay.exceptions import UnknownTask
+from relay.operations import Actor
+from relay.queries.documents import TaskDocument
+from relay.queries.schema import arguments_schema
+from relay.tasks import Task, all_tasks
+
+__all__ = ["get_task", "list_tasks"]
+
+# relay's own, which nobody enqueues by hand.
+_OWN: Final = "relay."
+_STARS: Final[dict[Any, str]] = {
+    Parameter.VAR_POSITIONAL: "*",
+    Parameter.VAR_KEYWORD: "**",
+}
+
+
+def list_tasks(actor: Actor) -> list[TaskDocument]:
+    """Return the tasks of this process by name, without relay's own.
+
+    Raises:
+        NotAllowed: the actor lacks view_job.
+    """
+    actor.require("view_job", "list_tasks")
+    made = sorted(all_tasks().items())
+    return [_document(task) for name, task in made if not name.startswith(_OWN)]
+
+
+def get_task(actor: Actor, name: str) -> TaskDocument:
+    """Return one task.
+
+    Raises:
+        NotAllowed: the actor lacks view_job.
+        UnknownTask: there is none of this name in this process.
+    """
+    actor.require("view_job", "get_task")
+    task = all_tasks().get(name)
+    if task is None:
+        raise UnknownTask(f"no task {name[:200]!r} is registered in this process")
+    return _document(task)
+
+
+def _document(task: Task[..., Any]) -> TaskDocument:
+    retries = task.max_retries
+    return {
+        "name": task.name,
+        "summary": (inspect.getdoc(task.function) or "").partition("\n")[0],
+        "queue": task.queue,
+        "priority": task.priority,
+        "max_retries": get_settings().max_retries if retries is None else retries,
+        "timeout": None if task.timeout is None else task.timeout.total_seconds(),
+        "is_async": task.is_async,
+        "isolation": task.isolation,
+        "transactional": task.transactional,
+        "unique": task.unique is not None,
+        "tags": list(task.tags),
+        "sensitive": task.sensitive is True or list(task.sensitive),
+        "signature": _signature(task),
+        "arguments": arguments_schema(task),
+    }
+
+
+def _signature(task: Task[..., Any]) -> str:
+    """Return the names, without defaults: a default may be a secret."""
+    names = []
+    for each in task.signature.parameters.values():
+        mark = "" if each.default is Parameter.empty else "=…"
+        names.append(f"{_STARS.get(each.kind, '')}{each.name}{mark}")
+    return f"({', '.join(names)})"

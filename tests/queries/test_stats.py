@@ -1,0 +1,182 @@
+"""Figures and the system."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection
+from django.test import override_settings
+from django.utils import timezone
+
+from relay import queries
+from relay.buckets import STAT_BOUNDS
+from relay.exceptions import ArgumentError
+from relay.models import Stat
+from relay.queries import documents
+from relay.queries import system as module
+from tests.operations.factory import actor, make_job
+from tests.queries.documents import check
+from tests.queries.factory import make_worker
+
+pytestmark = pytest.mark.django_db
+
+ME = actor("view_metrics")
+KEY = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
+
+
+def add(minutes_ago: int, *, count: int = 1, **values: Any) -> None:
+    """Add what a worker would have: attempts of about a second."""
+    at = timezone.now().replace(second=0, microsecond=0)
+    buckets = [0] * (len(STAT_BOUNDS) + 1)
+    buckets[10] = count
+    given = {"queue": "mail", "task": "app.send", "outcome": "completed"}
+    Stat.objects.create(
+        at=at - timedelta(minutes=minutes_ago),
+        seconds=60,
+        count=count,
+        run_seconds=count * 0.9,
+        wait_seconds=count * 0.9,
+        run_buckets=buckets,
+        wait_buckets=buckets,
+        **given | values,
+    )
+
+
+def test_stats_tell_of_queues_workers_and_rates() -> None:
+    make_worker(concurrency=4)
+    make_worker(state="quiet")
+    make_job("scheduled")
+    make_job("retrying")
+    make_job()
+    make_job("running")
+    make_job("failed")
+    add(2, count=3)
+    add(3, outcome="failed")
+    add(120, count=5)
+
+    found = queries.get_stats(ME)
+
+    check(found, documents.StatsDocument)
+    assert {name: each["count"] for name, each in found["status"].items()} == {
+        "queued": 3,
+        "running": 1,
+        "completed": 0,
+        "failed": 1,
+        "cancelled": 0,
+    }
+    assert found["jobs"]["retrying"] == {"count": 1, "capped": False}
+    assert found["workers"] == {
+        "running": 1,
+        "quiet": 1,
+        "draining": 0,
+        "lost": 0,
+        "slots": 4,
+        "busy": 1,
+    }
+    assert (found["last_hour"]["completed"], found["last_hour"]["failed"]) == (3, 1)
+    assert found["last_day"]["completed"] == 8
+    assert found["last_day"]["run"]["mean"] == pytest.approx(0.9)
+    assert "default" in [queue["name"] for queue in found["queues"]]
+
+
+def test_a_series_has_a_point_for_every_step() -> None:
+    add(2, count=3)
+    add(2, queue="web", count=4)
+
+    whole = queries.get_series(ME, span=timedelta(minutes=30))
+    part = queries.get_series(ME, span=timedelta(minutes=30), queue="web")
+
+    check(whole, documents.SeriesDocument)
+    assert (len(whole["results"]), whole["step"]) == (30, 60.0)
+    assert sum(point["completed"] for point in whole["results"]) == 7
+    assert sum(point["completed"] for point in part["results"]) == 4
+    assert whole["results"][0]["at"] == whole["since"]
+    assert whole["results"][0]["run"]["p95"] is None
+
+
+def test_a_series_ends_where_it_is_told_to() -> None:
+    until = datetime(2026, 1, 1, 10, 7, 30, tzinfo=UTC)
+
+    found = queries.get_series(
+        ME, until=until, span=timedelta(hours=3), step=timedelta(hours=1)
+    )
+
+    assert (found["since"], found["until"]) == (
+        "2026-01-01T08:00:00Z",
+        "2026-01-01T11:00:00Z",
+    )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"step": timedelta(0)},
+        {"step": timedelta(seconds=90)},
+        {"span": -timedelta(hours=1)},
+        {"span": timedelta(days=90)},
+    ],
+)
+def test_a_series_that_no_chart_can_show_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError):
+        queries.get_series(ME, **given)
+
+
+def test_totals_are_by_queue_and_task() -> None:
+    add(2, count=3)
+    add(2, task="app.other", outcome="failed")
+
+    found = queries.get_totals(ME)
+
+    check(found, documents.SeriesDocument)
+    rows = {row["task"]: row for row in found["results"]}
+    assert (rows["app.send"]["completed"], rows["app.other"]["failed"]) == (3, 1)
+    assert len(queries.get_totals(ME, task="app.send")["results"]) == 1
+    with pytest.raises(ArgumentError, match="up to 90 days"):
+        queries.get_totals(ME, span=timedelta(days=91))
+
+
+def test_the_system_tells_versions_settings_checks_and_tables() -> None:
+    add(5)
+
+    found = queries.get_system(ME)
+
+    check(found, documents.SystemDocument)
+    assert found["settings"]["LEASE"] == 30.0
+    assert found["settings"]["DATABASE"] == "default"
+    assert found["migrations"]["missing"] == []
+    assert "0001_initial" in found["migrations"]["applied"]
+    assert "relay_job" in [table["name"] for table in found["tables"]]
+    assert found["statistics_lag"] is not None
+    assert found["statistics_lag"] > 240
+
+
+@override_settings(RELAY={"ENCRYPTION_KEYS": {"k1": KEY}})
+def test_no_key_is_told_and_what_checks_find_is() -> None:
+    with override_settings(USE_TZ=False):
+        found = queries.get_system(ME)
+
+    assert found["settings"]["ENCRYPTION_KEYS"] == ["k1"]
+    assert KEY not in str(found)
+    assert "relay.W006" in [each["id"] for each in found["checks"]]
+    check(found["checks"][0], documents.CheckDocument)
+
+
+def test_health_asks_nothing_and_readiness_the_database(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert queries.health() == {"status": "ok"}
+    assert queries.readiness() == {"status": "ok", "reasons": []}
+
+    monkeypatch.setattr(module, "_migrations", lambda using: {"missing": ["0009_x"]})
+    assert queries.readiness()["reasons"] == ["migrations are not applied"]
+
+    def away(using: str) -> Any:
+        raise DatabaseError("secret host 10.0.0.1")
+
+    monkeypatch.setattr(module, "_migrations", away)
+    found = queries.readiness()
+    assert found["status"] == "unavailable"
+    assert "10.0.0.1" not in str(found)
+    assert connection.connection is not None
