@@ -15,6 +15,7 @@ __all__ = [
     "prune_jobs",
     "prune_occurrences",
     "prune_queue_history",
+    "prune_requests",
     "prune_workers",
 ]
 
@@ -26,6 +27,8 @@ SWEEP_SECONDS: Final = 30.0
 START: Final = -(2**53)
 KEEP_WORKERS: Final = timedelta(days=1)
 KEEP_QUEUE_HISTORY: Final = timedelta(days=90)
+# As long as an Idempotency-Key is remembered. Source: docs/reference/rest.md.
+KEEP_REQUESTS: Final = timedelta(hours=24)
 # Longer than any catch-up window a schedule may have: the row is what keeps an
 # occurrence from firing twice. Source: docs/explanation/schedules.md.
 KEEP_OCCURRENCES: Final = timedelta(days=32)
@@ -124,6 +127,16 @@ WITH old AS MATERIALIZED (
 DELETE FROM relay_history USING old WHERE relay_history.id = old.id
 """
 
+# Index: relay_request_old_idx.
+PRUNE_REQUESTS: Final = """
+WITH old AS MATERIALIZED (
+    SELECT id FROM relay_request
+    WHERE created_at < statement_timestamp() - %(keep)s::interval
+    ORDER BY created_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+DELETE FROM relay_request USING old WHERE relay_request.id = old.id
+"""
+
 
 class Pruner:
     """Prunes jobs batch by batch, the oldest first, and remembers how far it is.
@@ -200,4 +213,11 @@ def prune_queue_history(
     """Delete at most limit old history rows of queues; return how many."""
     return connection.execute(
         PRUNE_QUEUE_HISTORY, {"keep": KEEP_QUEUE_HISTORY, "limit": limit}
+    ).rowcount
+
+
+def prune_requests(connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> int:
+    """Delete at most limit idempotency keys that are old; return how many."""
+    return connection.execute(
+        PRUNE_REQUESTS, {"keep": KEEP_REQUESTS, "limit": limit}
     ).rowcount

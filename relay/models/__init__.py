@@ -1,6 +1,7 @@
 """Rows only: every statement that changes a job is in relay.engine."""
 
 from relay.models.access import Audit, BulkOperation, BulkState
+from relay.models.api import ApiToken, IdempotentRequest
 from relay.models.job import (
     FINAL_STATES,
     LIVE_STATES,
@@ -26,12 +27,14 @@ from relay.models.worker import Worker, WorkerKind, WorkerState
 __all__ = [
     "FINAL_STATES",
     "LIVE_STATES",
+    "ApiToken",
     "Attempt",
     "Audit",
     "BulkOperation",
     "BulkState",
     "CatchUp",
     "History",
+    "IdempotentRequest",
     "Job",
     "JobState",
     "Occurrence",

@@ -36,6 +36,8 @@ PERMISSIONS: Final = frozenset(
         "view_metrics",
         "view_audit",
         "view_bulkoperation",
+        "view_apitoken",
+        "manage_token",
     }
 )
 

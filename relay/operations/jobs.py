@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, TypedDict, Unpack
 from uuid import UUID
@@ -21,18 +22,20 @@ from relay.handles import JobHandle
 from relay.operations.actor import Actor
 from relay.operations.registry import Act, operation
 from relay.options import EnqueueOptions, check_enqueue_options, check_task_name
-from relay.requests import insert, request_by_name
+from relay.requests import JobRequest, enqueue_many, insert, request_by_name
 from relay.tasks import all_tasks, known_queues
 
 __all__ = [
     "AT_ONCE",
     "EditOptions",
+    "JobCall",
     "cancel_job",
     "cancel_jobs",
     "delete_job",
     "delete_jobs",
     "edit_job",
     "enqueue_job",
+    "enqueue_jobs",
     "replay_job",
     "replay_jobs",
     "retry_job",
@@ -50,6 +53,16 @@ _ORIGINAL: Final = """
 SELECT task, args ? 'sealed' FROM relay_job WHERE id = %(id)s
 """
 _HAS_QUEUE: Final = "SELECT 1 FROM relay_queue WHERE name = %(name)s"
+
+
+@dataclass(frozen=True, slots=True)
+class JobCall:
+    """A job to be enqueued: its task's name, its arguments and options."""
+
+    task: str
+    args: Sequence[Any] = field(default=(), repr=False)
+    kwargs: Mapping[str, Any] | None = field(default=None, repr=False)
+    options: EnqueueOptions = field(default_factory=EnqueueOptions)
 
 
 class EditOptions(TypedDict, total=False):
@@ -89,16 +102,43 @@ def enqueue_job(
         ArgumentError, EncodeError: an argument or option cannot be taken.
         DuplicateJob: another job holds the unique key, and unique= says "raise".
     """
+    call = JobCall(task, args, kwargs, options)
+    handle = insert(_request_of(call))
+    if not handle.is_duplicate:
+        act.note(handle.id, task=handle.task)
+    return handle
+
+
+@operation("enqueue_job", subject="job")
+def enqueue_jobs(act: Act, calls: Iterable[JobCall]) -> list[JobHandle[Any]]:
+    """Enqueue many jobs as enqueue_job does, at once and all of them or none.
+
+    Returns:
+        their handles in order; those of duplicates say so.
+
+    Raises:
+        NotAllowed, ArgumentError, EncodeError, DuplicateJob: as enqueue_job.
+    """
+    requests = [_request_of(call) for call in calls]
+    handles = enqueue_many(requests)
+    for handle in handles:
+        if not handle.is_duplicate:
+            act.note(handle.id, task=handle.task)
+    return handles
+
+
+def _request_of(call: JobCall) -> JobRequest[Any]:
+    _check_joins(call.options)
+    made = all_tasks().get(check_task_name(call.task))
+    return request_by_name(call.task, made, tuple(call.args), call.kwargs, call.options)
+
+
+def _check_joins(options: Mapping[str, Any]) -> None:
     if options.get("outside_transaction") or options.get("on_commit") is not None:
         raise ArgumentError(
             "outside_transaction= and on_commit= are for code: what a person asks for "
             "commits together with its record"
         )
-    made = all_tasks().get(check_task_name(task))
-    handle = insert(request_by_name(task, made, tuple(args), kwargs, options))
-    if not handle.is_duplicate:
-        act.note(handle.id, task=handle.task)
-    return handle
 
 
 # --- many, up to AT_ONCE -------------------------------------------------------------

@@ -20,7 +20,7 @@ __all__ = ["Act", "Operation", "Subject", "all_operations", "operation"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Subject = Literal["job", "queue", "worker", "schedule", "bulk"]
+Subject = Literal["job", "queue", "worker", "schedule", "bulk", "token"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

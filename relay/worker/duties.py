@@ -243,12 +243,13 @@ class PruneRecords:
     next_at = "NULL::timestamptz"
 
     def tick(self, connection: EngineConnection) -> bool:
-        """Prune workers, the history of queues, occurrences and statistics."""
+        """Prune workers, histories of queues, occurrences, requests and statistics."""
         budget = Budget()
         for one_batch in (
             prune.prune_workers,
             prune.prune_queue_history,
             prune.prune_occurrences,
+            prune.prune_requests,
             stats.prune_stats,
         ):
             while one_batch(connection) >= prune.PRUNE_BATCH:
