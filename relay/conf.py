@@ -25,6 +25,7 @@ __all__ = [
     "LONGEST",
     "MOST",
     "QUEUE_NAME",
+    "ApiSettings",
     "Settings",
     "check_queue_name",
     "decode_key",
@@ -86,6 +87,37 @@ def check_queue_name(name: object) -> str:
         f"{name!r} cannot name a queue: use 1 to 100 ASCII letters, digits, "
         "'_', '.', ':' or '-', beginning with a letter or a digit"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiSettings:
+    """What settings.RELAY["API"] says. An attribute is its key in lower case."""
+
+    # Dotted paths of classes of DRF's that tell who calls, besides tokens.
+    authentication_classes: tuple[str, ...] = ("relay.api.auth.SessionAuthentication",)
+    # Most bytes of a request's body.
+    max_body_bytes: int = 256 * 1024
+    # Jobs that one caller may submit a second on average, and at once; None for any.
+    submit_rate: int | None = None
+    submit_burst: int = 200
+
+    def __post_init__(self) -> None:
+        _check_paths("api.authentication_classes", self.authentication_classes)
+        paths = tuple(self.authentication_classes)
+        object.__setattr__(self, "authentication_classes", paths)
+        most = _SIZES["max_argument_bytes"][1]
+        _check_number("api.max_body_bytes", self.max_body_bytes, 1, most)
+        if self.submit_rate is not None:
+            _check_number("api.submit_rate", self.submit_rate, 1)
+        _check_number("api.submit_burst", self.submit_burst, 1)
+
+
+def _read_api(value: object) -> ApiSettings:
+    if isinstance(value, ApiSettings):
+        return value
+    if not isinstance(value, Mapping):
+        raise _refused("api", value, "give a dict")
+    return ApiSettings(**_arguments(ApiSettings, value, "RELAY['API']"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +200,8 @@ class Settings:
     trace_parent: bool = True
     # Tasks that metrics and statistics tell apart; later ones are one task, "other".
     metrics_max_tasks: int = 200
+    # Of the REST API: a dict with the keys of ApiSettings.
+    api: ApiSettings = field(default_factory=ApiSettings)
 
     def __post_init__(self) -> None:
         for key, shortest in _DURATIONS.items():
@@ -180,6 +214,7 @@ class Settings:
             _check_number(key, getattr(self, key), least)
         for key, (least, most) in _SIZES.items():
             _check_number(key, getattr(self, key), least, most)
+        object.__setattr__(self, "api", _read_api(self.api))
         object.__setattr__(self, "encryption_keys", _read_keys(self.encryption_keys))
         _check_pattern("redacted_names", self.redacted_names)
         for key in ("notify", "schedule_in_workers", "transaction_pooler", "read_only"):
@@ -210,7 +245,8 @@ class Settings:
 
 
 def _refused(key: str, value: object, remedy: str) -> SettingsError:
-    return SettingsError(f"RELAY[{key.upper()!r}] is {value!r}: {remedy}")
+    place = "".join(f"[{part.upper()!r}]" for part in key.split("."))
+    return SettingsError(f"RELAY{place} is {value!r}: {remedy}")
 
 
 def _check_duration(key: str, value: object, shortest: timedelta) -> None:
@@ -314,6 +350,25 @@ def decode_key(value: object) -> bytes | None:
 _STANDARD: Final = str.maketrans("-_", "+/")
 
 
+def _arguments(
+    made: type[Settings | ApiSettings], values: Mapping[Any, Any], name: str
+) -> dict[str, Any]:
+    """Return the values by the names of attributes.
+
+    Raises:
+        SettingsError: a key is unknown.
+    """
+    known = {item.name.upper(): item.name for item in fields(made) if item.init}
+    arguments: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in known:
+            near = difflib.get_close_matches(str(key).upper(), known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {sorted(known)}"
+            raise SettingsError(f"{name} has an unknown key {key!r}: {hint}")
+        arguments[known[key]] = value
+    return arguments
+
+
 def read_settings(values: object) -> Settings:
     """Return what a dict such as settings.RELAY says.
 
@@ -322,15 +377,7 @@ def read_settings(values: object) -> Settings:
     """
     if not isinstance(values, Mapping):
         raise SettingsError(f"RELAY is {values!r}: give a dict")
-    known = {item.name.upper(): item.name for item in fields(Settings) if item.init}
-    arguments: dict[str, Any] = {}
-    for key, value in values.items():
-        if key not in known:
-            near = difflib.get_close_matches(str(key).upper(), known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {sorted(known)}"
-            raise SettingsError(f"RELAY has an unknown key {key!r}: {hint}")
-        arguments[known[key]] = value
-    return Settings(**arguments)
+    return Settings(**_arguments(Settings, values, "RELAY"))
 
 
 @cache

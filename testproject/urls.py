@@ -1,8 +1,11 @@
-"""The admin is all there is to see."""
+"""The admin, and all that relay serves."""
 
 from __future__ import annotations
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
 
-urlpatterns = [path("admin/", admin.site.urls)]
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("", include("relay.urls")),
+]

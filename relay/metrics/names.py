@@ -40,6 +40,10 @@ COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     ),
     "relay_claim_jobs_total": ("Jobs claimed.", ("queue",)),
     "relay_claim_empty_total": ("Claims of this queue that found none.", ("queue",)),
+    "relay_api_requests_total": (
+        "Requests to the REST API that were answered.",
+        ("route", "method", "status"),
+    ),
     "relay_notify_total": (
         "Wake-ups, by kind: sent after enqueues, received by workers.",
         ("kind",),

@@ -1,0 +1,23 @@
+"""All that relay serves: path("relay/", include("relay.urls")), or at the root.
+
+Each address with and without a slash at its end. Closed to all whom relay allows
+nothing, but for /healthz.
+"""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, URLResolver, include, path, re_path
+
+from relay import api, health
+
+__all__ = ["urlpatterns"]
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    re_path(r"^healthz/?$", health.healthz, name="relay-healthz"),
+    re_path(r"^readyz/?$", health.readyz, name="relay-readyz"),
+    re_path(r"^metrics/?$", health.metrics_page, name="relay-metrics"),
+]
+if api.is_available():
+    urlpatterns.append(path("", include("relay.api.urls")))
+else:
+    urlpatterns.append(re_path(r"^v1(?:/.*)?$", health.api_missing))
