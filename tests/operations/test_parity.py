@@ -32,6 +32,10 @@ LEFT_OUT = {
         "create_token",
         "revoke_token",
     },
+    "api": {
+        "create_token",  # a token is made where its secret can be handed over safely
+        "revoke_token",
+    },
 }
 
 
