@@ -25,6 +25,8 @@ from relay.ids import uuid7
 from relay.models import BulkOperation, Occurrence, Queue, Schedule, Worker
 from relay.operations import pause_queue, start_bulk
 from relay.queries import documents
+from relay.queries import tasks as tasks_of_queries
+from relay.tasks import Task
 from tests.operations.factory import actor, make_job
 from tests.queries.documents import check
 from tests.queries.factory import make_schedule, make_worker
@@ -364,7 +366,7 @@ class Address(TypedDict):
     street: str
 
 
-@task(name="tests.queries.described", sensitive=["secret"], tags=["eu"])
+@task(name="tests.queries.described", tags=["eu"])
 def described(
     place: int,
     /,
@@ -395,7 +397,7 @@ def test_a_task_tells_what_its_calls_look_like() -> None:
 
     check(found, documents.TaskDocument)
     assert found["summary"] == "Do it."
-    assert (found["sensitive"], found["tags"]) == (["secret"], ["eu"])
+    assert (found["sensitive"], found["tags"]) == ([], ["eu"])
     assert "hunter2" not in str(found)
     schema = found["arguments"]
     assert schema["required"] == ["place", "name"]
@@ -413,6 +415,13 @@ def test_a_task_tells_what_its_calls_look_like() -> None:
     }
     assert properties["address"]["anyOf"][0] == {"type": "object"}
     assert properties["anything"] == {}
+
+
+def test_a_tasks_sensitive_arguments_are_named() -> None:
+    pytest.importorskip("cryptography")
+    made = Task(described.function, name="tests.queries.veiled", sensitive=["secret"])
+
+    assert tasks_of_queries._document(made)["sensitive"] == ["secret"]
 
 
 def test_annotations_that_cannot_be_read_say_nothing() -> None:
