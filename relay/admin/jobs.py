@@ -36,7 +36,7 @@ MOST_AT_ONCE: Final = operations.AT_ONCE
 _NEWEST_FIRST: Final = ("-id",)
 _ORDERS: Final = {
     "scheduled": ("run_at",),  # relay_job_due_idx
-    "retrying": ("run_at",),
+    "retrying": ("run_at",),  # relay_job_retrying_idx
     "queued": ("queue", "-priority", "ready_seq"),  # relay_job_ready_idx
     "running": ("queue", "worker_id"),  # relay_job_held_idx
     "completed": ("-finished_at", "-id"),  # relay_job_final_idx

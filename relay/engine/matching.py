@@ -22,7 +22,7 @@ __all__ = ["JobFilter", "count", "find", "leaves_on_act", "statement"]
 # ended.
 _OF_STATES: Final = {
     "scheduled": "state = 'scheduled'",  # relay_job_due_idx
-    "retrying": "state = 'retrying'",
+    "retrying": "state = 'retrying'",  # relay_job_retrying_idx
     "queued": "state = 'queued' AND concurrency_key IS NULL",  # relay_job_ready_idx
     # relay_job_held_idx
     "running": "state = 'running' AND cancel_requested_at IS NULL",

@@ -163,6 +163,12 @@ class Job(models.Model):
                 fields=["run_at"],
                 condition=models.Q(state__in=["scheduled", "retrying"]),
             ),
+            # Few among many scheduled ones: lists and counts find them by it.
+            models.Index(
+                name="relay_job_retrying_idx",
+                fields=["run_at"],
+                condition=models.Q(state="retrying"),
+            ),
             models.Index(
                 name="relay_job_held_idx",
                 fields=["queue", "worker_id"],

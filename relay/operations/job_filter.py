@@ -37,7 +37,7 @@ _ENDED: Final = frozenset(state.value for state in FINAL_STATES)
 # The order that an index gives, so that a list reads no more rows than it shows.
 _ORDERS: Final[Mapping[str, tuple[str, ...]]] = {
     "scheduled": ("run_at",),  # relay_job_due_idx
-    "retrying": ("run_at",),
+    "retrying": ("run_at",),  # relay_job_retrying_idx
     "queued": ("queue", "-priority", "ready_seq"),  # relay_job_ready_idx
     "running": ("queue", "worker_id"),  # relay_job_held_idx
     "completed": ("-finished_at", "-id"),  # relay_job_final_idx

@@ -47,7 +47,7 @@ COUNT_SECONDS: Final = 2
 # leaves the state, the first ones are found again and again; else by the place.
 _CONDITIONS: Final = {
     "scheduled": models.Q(state="scheduled"),  # relay_job_due_idx
-    "retrying": models.Q(state="retrying"),
+    "retrying": models.Q(state="retrying"),  # relay_job_retrying_idx
     # relay_job_ready_idx
     "queued": models.Q(state="queued", concurrency_key__isnull=True),
     # relay_job_held_idx; asked already, they are not asked again

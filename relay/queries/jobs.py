@@ -84,12 +84,8 @@ _STATUS: Final[dict[str, Status]] = {
 # Each looks at COUNT_CAP + 1 rows at most: of the waiting ones at those that are due
 # next, of the completed at those that ended last, of the blocked at the newest.
 # Indexes: relay_job_ready_idx, relay_job_held_idx, relay_job_due_idx,
-# relay_job_final_idx, relay_job_failed_idx, the primary key.
+# relay_job_retrying_idx, relay_job_final_idx, relay_job_failed_idx, the primary key.
 STATES: Final = """
-WITH due AS MATERIALIZED (
-    SELECT state FROM relay_job WHERE state IN ('scheduled', 'retrying')
-    ORDER BY run_at LIMIT %(most)s
-)
 SELECT 'queued', count(*), 0 FROM (
     SELECT FROM relay_job WHERE state = 'queued' AND concurrency_key IS NULL
     ORDER BY queue, priority DESC, ready_seq LIMIT %(most)s) AS job
@@ -98,9 +94,13 @@ SELECT 'running', count(*), 0 FROM (
     SELECT FROM relay_job WHERE state = 'running'
     ORDER BY queue, worker_id LIMIT %(most)s) AS job
 UNION ALL
-SELECT known.state, count(job.state), (SELECT count(*) FROM due)
-FROM (VALUES ('scheduled'), ('retrying')) AS known(state)
-LEFT JOIN due AS job ON job.state = known.state GROUP BY known.state
+SELECT 'scheduled', count(*) FILTER (WHERE state = 'scheduled'), count(*) FROM (
+    SELECT state FROM relay_job WHERE state IN ('scheduled', 'retrying')
+    ORDER BY run_at LIMIT %(most)s) AS job
+UNION ALL
+SELECT 'retrying', count(*), 0 FROM (
+    SELECT FROM relay_job WHERE state = 'retrying'
+    ORDER BY run_at LIMIT %(most)s) AS job
 UNION ALL
 SELECT 'completed', count(*) FILTER (WHERE state = 'completed'), count(*) FROM (
     SELECT state FROM relay_job WHERE state IN ('completed', 'failed', 'cancelled')
@@ -169,9 +169,8 @@ def count_jobs(actor: Actor, filter: JobFilter) -> CountDocument:
 def states(actor: Actor) -> dict[str, CountDocument]:
     """Return how many jobs are in each state, each counted up to 10,000.
 
-    Scheduled and retrying jobs are counted among the 10,000 that are due next,
-    completed ones among those that ended last, blocked ones among the newest: with
-    capped there may be more.
+    Scheduled jobs are counted among the 10,000 that are due next, completed ones among
+    those that ended last, blocked ones among the newest: with capped there may be more.
 
     Raises:
         NotAllowed: the actor lacks view_job.

@@ -22,8 +22,9 @@ LIST_CAP: Final = 1_000
 MOST_QUEUES: Final = 1_000
 
 # Indexes: relay_job_ready_idx and relay_job_held_idx for each queue. Of the scheduled
-# and retrying ones those are counted that are due next, by relay_job_due_idx. Workers
-# are a small table. Times of rows made by hand may be infinite.
+# and retrying ones those are counted that are due next, by relay_job_due_idx and
+# relay_job_retrying_idx. Workers are a small table. Times of rows made by hand may be
+# infinite.
 QUEUES: Final = """
 WITH named AS MATERIALIZED (
     SELECT name FROM unnest(%(names)s::text[]) AS name
@@ -33,10 +34,13 @@ WITH named AS MATERIALIZED (
 ), due AS MATERIALIZED (
     SELECT queue, state FROM relay_job WHERE state IN ('scheduled', 'retrying')
     ORDER BY run_at LIMIT %(most_due)s
-), waiting AS MATERIALIZED (
-    SELECT queue, count(*) FILTER (WHERE state = 'scheduled') AS scheduled,
-           count(*) FILTER (WHERE state = 'retrying') AS retrying
-    FROM due GROUP BY queue
+), scheduled AS MATERIALIZED (
+    SELECT queue, count(*) AS jobs FROM due WHERE state = 'scheduled' GROUP BY queue
+), again AS MATERIALIZED (
+    SELECT queue FROM relay_job WHERE state = 'retrying'
+    ORDER BY run_at LIMIT %(most_due)s
+), retrying AS MATERIALIZED (
+    SELECT queue, count(*) AS jobs FROM again GROUP BY queue
 ), serving AS MATERIALIZED (
     SELECT queue, count(*) AS workers, sum(concurrency) AS slots
     FROM relay_worker CROSS JOIN unnest(queues) AS queue
@@ -58,12 +62,13 @@ SELECT named.name, coalesce(stored.policy, 'priority'), coalesce(stored.weight, 
        (SELECT count(*) FROM (
             SELECT FROM relay_job WHERE state = 'running' AND queue = named.name
             LIMIT %(most)s) AS job),
-       coalesce(waiting.scheduled, 0), coalesce(waiting.retrying, 0),
-       (SELECT count(*) FROM due),
+       coalesce(scheduled.jobs, 0), (SELECT count(*) FROM due),
+       coalesce(retrying.jobs, 0), (SELECT count(*) FROM again),
        coalesce(serving.workers, 0), coalesce(serving.slots, 0)::int8
 FROM named
 LEFT JOIN relay_queue AS stored ON stored.name = named.name
-LEFT JOIN waiting ON waiting.queue = named.name
+LEFT JOIN scheduled ON scheduled.queue = named.name
+LEFT JOIN retrying ON retrying.queue = named.name
 LEFT JOIN serving ON serving.queue = named.name
 ORDER BY named.name
 """
@@ -73,7 +78,8 @@ def list_queues(actor: Actor) -> list[QueueDocument]:
     """Return all queues by name: those of settings, tasks and rows.
 
     Each one's queued and running jobs are counted up to 1,000, its scheduled and
-    retrying ones among the 10,000 of all queues that are due next.
+    retrying ones among the 10,000 of all queues that are due next: with capped there
+    may be more.
 
     Raises:
         NotAllowed: the actor lacks view_queue.
@@ -128,8 +134,8 @@ def _read(
 
 def _document(row: tuple[Any, ...], cap: int, latency: float) -> QueueDocument:
     name, policy, weight, max_running, key_limit, paused_at, paused_until = row[:7]
-    is_paused, queued, running, scheduled, retrying, due, workers, slots = row[7:]
-    is_more = due > COUNT_CAP
+    is_paused, queued, running, scheduled, due, retrying, again, *serving = row[7:]
+    workers, slots = serving
     return {
         "name": name,
         "policy": policy,
@@ -142,8 +148,8 @@ def _document(row: tuple[Any, ...], cap: int, latency: float) -> QueueDocument:
         "latency": latency,
         "queued": counted(queued, cap=cap),
         "running": counted(running, cap=cap),
-        "scheduled": counted(scheduled, more=is_more),
-        "retrying": counted(retrying, more=is_more),
+        "scheduled": counted(scheduled, more=due > COUNT_CAP),
+        "retrying": counted(retrying, more=again > COUNT_CAP),
         "workers": workers,
         "slots": slots,
     }

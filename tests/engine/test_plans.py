@@ -594,7 +594,7 @@ def test_a_filter_for_many_jobs_goes_by_an_index_of_the_state_or_the_tags(
 
     allowed = {
         "scheduled": {"relay_job_due_idx"},
-        "retrying": {"relay_job_due_idx"},
+        "retrying": {"relay_job_retrying_idx", "relay_job_due_idx"},
         "queued": {"relay_job_ready_idx"},
         "running": {"relay_job_held_idx"},
         "failed": {"relay_job_failed_idx"},

@@ -34,6 +34,7 @@ def _latest() -> Iterator[None]:
         ("relay_job_deadline_idx", "relay_job", "0002"),
         ("relay_occurrence_open_idx", "relay_occurrence", "0004"),
         ("relay_job_tags_idx", "relay_job", "0006"),
+        ("relay_job_retrying_idx", "relay_job", "0012"),
     ],
 )
 def test_an_index_can_be_taken_back_and_replaces_what_a_broken_build_left(

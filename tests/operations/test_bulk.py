@@ -311,7 +311,7 @@ def test_what_makes_no_operation_is_refused(
 
 INDEXES = {
     "scheduled": "relay_job_due_idx",
-    "retrying": "relay_job_due_idx",
+    "retrying": "relay_job_retrying_idx or relay_job_due_idx",
     "queued": "relay_job_ready_idx",
     "running": "relay_job_held_idx",
     "completed": "relay_job_final_idx",
@@ -330,4 +330,5 @@ def test_each_state_is_gone_through_along_an_index(state: str, text: str) -> Non
     plan = rows[: bulk.PAGE].explain()
 
     assert "Seq Scan" not in plan
-    assert INDEXES[state] in plan or "relay_job_tags_idx" in plan
+    allowed = [*INDEXES[state].split(" or "), "relay_job_tags_idx"]
+    assert any(index in plan for index in allowed)

