@@ -51,6 +51,9 @@ class Tracer(Protocol):
     def process(self, job: Traced, worker_id: UUID) -> AbstractContextManager[object]:
         """Surround a handler, whose job carries what send() gave."""
 
+    def under(self, headers: Mapping[str, str]) -> AbstractContextManager[object]:
+        """Surround what a request asks for, whose headers may name a trace."""
+
     def ids(self) -> tuple[str, str] | None:
         """Return the ids of the trace and the span that are current, if any are."""
 

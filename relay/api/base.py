@@ -22,7 +22,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from relay import counts
+from relay import counts, traces
 from relay.api.auth import Who, who_asks
 from relay.api.endpoints import Endpoint, endpoint_of, read_query
 from relay.api.fields import Body
@@ -82,6 +82,12 @@ class ApiView(APIView):
         return self.who.actor
 
     # --- the way in ------------------------------------------------------------------
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        if (tracer := traces.tracer()) is None:
+            return super().dispatch(request, *args, **kwargs)
+        with tracer.under(request.headers):
+            return super().dispatch(request, *args, **kwargs)
 
     def initialize_request(
         self, request: HttpRequest, *args: Any, **kwargs: Any

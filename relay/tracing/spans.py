@@ -109,6 +109,19 @@ class OpenTelemetryTracer:
                     span.record_exception(error)
                 raise
 
+    @contextmanager
+    def under(self, headers: Mapping[str, str]) -> Iterator[None]:
+        """Go on with the trace that a request names, unless one is current already."""
+        if trace.get_current_span().get_span_context().is_valid:
+            yield
+            return
+        named = {name.lower(): value for name, value in headers.items()}
+        token = context.attach(_PROPAGATOR.extract(named))
+        try:
+            yield
+        finally:
+            context.detach(token)
+
     def ids(self) -> tuple[str, str] | None:
         """Return the ids of the trace and the span that are current, if any are."""
         found = trace.get_current_span().get_span_context()
