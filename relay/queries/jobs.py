@@ -13,6 +13,7 @@ from django.db.models.functions import Left
 from relay.conf import get_settings
 from relay.exceptions import ArgumentError, JobNotFound, NotFound
 from relay.models import Job, JobState, Schedule, Worker
+from relay.models.fields import PlainArrayField
 from relay.operations import Actor, JobFilter
 from relay.queries import past
 from relay.queries.documents import (
@@ -63,6 +64,11 @@ INCLUDES: Final = ("attempts", "history", "logs", "steps")
 ERROR_CHARACTERS: Final = 500
 # Replays of one job that its page names.
 LATEST_REPLAYS: Final = 10
+# Index: relay_job_replay_idx; of one job they are few.
+REPLAYS: Final = """
+ARRAY(SELECT made.id::text FROM relay_job AS made
+      WHERE made.replay_of = relay_job.id ORDER BY made.id DESC LIMIT %s)
+"""
 
 _COLUMNS: Final = (
     *("id", "task", "queue", "priority", "state", "tags", "attempt", "failures"),
@@ -216,9 +222,10 @@ def get_job(
         **{f"shown_{name}": texted(name) for name in (*_PAYLOADS, "meta")},
         shown_error=cut("error_message"),
         version=RawSQL('"relay_job"."xmin"::text', [], models.TextField()),
+        replays=RawSQL(REPLAYS, [LATEST_REPLAYS], PlainArrayField(models.TextField())),  # noqa: S611 - constants
     )
     names = (*_shown(), *(f"shown_{name}" for name in (*_PAYLOADS, "meta")))
-    row = rows.values(*_COLUMNS, *names, "shown_error", "version").first()
+    row = rows.values(*_COLUMNS, *names, "shown_error", "version", "replays").first()
     if row is None:
         raise JobNotFound(key)
     shown = actor.may("view_payload")
@@ -228,7 +235,7 @@ def get_job(
             **_document(row, shown=shown),
             "meta": payload(row["shown_meta"], shown=True),
             "version": row["version"],
-            "replays": _replays(key, using),
+            "replays": row["replays"],
         },
     )
     if "attempts" in include:
@@ -290,12 +297,6 @@ def _check(actor: Actor, filter: JobFilter, what: str) -> bool:
     for permission in ("view_job", *sorted(filter.permissions)):
         actor.require(permission, what)
     return actor.may("view_payload")
-
-
-def _replays(job_id: UUID, using: str) -> list[str]:
-    # Index: relay_job_replay_idx; of one job they are few.
-    rows = Job.objects.using(using).filter(replay_of=job_id).order_by("-id")
-    return [str(key) for key in rows.values_list("pk", flat=True)[:LATEST_REPLAYS]]
 
 
 def _shown() -> dict[str, Any]:
