@@ -7,6 +7,7 @@ nothing, but for /healthz.
 from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path, re_path
+from django.views.generic import RedirectView
 
 from relay import api, health
 
@@ -16,6 +17,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     re_path(r"^healthz/?$", health.healthz, name="relay-healthz"),
     re_path(r"^readyz/?$", health.readyz, name="relay-readyz"),
     re_path(r"^metrics/?$", health.metrics_page, name="relay-metrics"),
+    path("dashboard/", include("relay.dashboard.urls")),
+    path("dashboard", RedirectView.as_view(pattern_name="relay_dashboard:overview")),
 ]
 if api.is_available():
     urlpatterns.append(path("", include("relay.api.urls")))

@@ -36,6 +36,7 @@ NEEDS = {
     "faketime": Need(program="faketime", package="faketime"),
     "pgbouncer": Need(program="pgbouncer", package="pgbouncer"),
     "promtool": Need(program="promtool", package="prometheus"),
+    "browser": Need(program="chromium", package="chromium"),
 }
 
 left_out_key = pytest.StashKey[Counter[str]]()

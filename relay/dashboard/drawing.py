@@ -1,0 +1,165 @@
+"""Pages out of templates, whole or one live region of them.
+
+The templates are read by an engine of the package's own, so that a project without
+templates has the dashboard too. A template of the same name in a folder of
+settings.TEMPLATES, or of an app that stands before relay, takes the place of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from django.conf import settings
+from django.contrib.messages import get_messages
+from django.http import HttpRequest, HttpResponse
+from django.template.backends.django import DjangoTemplates
+from django.urls import reverse
+from django.utils.timezone import get_current_timezone_name
+from django.utils.translation import gettext_lazy
+
+from relay.conf import get_settings
+from relay.exceptions import NotAllowed, ReadTimeout
+from relay.operations import Actor
+
+__all__ = ["Parts", "draw", "link"]
+
+# What each live region shows, by its name: its template's, and its id on the page.
+Parts = Mapping[str, Callable[[], Mapping[str, Any]]]
+
+_FOLDER: Final = "relay/dashboard/"
+# Seconds between two looks of a live region, as a viewer may choose.
+_INTERVALS: Final = (2, 5, 15, 60)
+# Of what htmx can do only what the pages need; what was opened stays open.
+_HTMX: Final = (
+    '{"includeIndicatorCSS":false,"history":false,"noSwap":[204,304,"4xx","5xx"],'
+    '"morphIgnore":["data-htmx-powered","open"]}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A page in the navigation."""
+
+    name: str
+    label: Any
+    key: str | None
+    permission: str
+
+
+_PAGES: Final = (
+    _Item("overview", gettext_lazy("Overview"), "o", "view_job"),
+    _Item("jobs", gettext_lazy("Jobs"), "j", "view_job"),
+    _Item("failures", gettext_lazy("Failures"), "f", "view_job"),
+    _Item("queues", gettext_lazy("Queues"), "q", "view_queue"),
+    _Item("workers", gettext_lazy("Workers"), "w", "view_worker"),
+    _Item("schedules", gettext_lazy("Schedules"), "s", "view_schedule"),
+    _Item("bulk", gettext_lazy("Bulk"), "b", "view_bulkoperation"),
+    _Item("metrics", gettext_lazy("Metrics"), "m", "view_metrics"),
+    _Item("system", gettext_lazy("System"), "y", "view_metrics"),
+)
+
+
+@cache
+def _templates() -> DjangoTemplates:
+    engines: list[dict[str, Any]] = settings.TEMPLATES
+    folders = [
+        folder
+        for each in engines
+        if each["BACKEND"].endswith(".DjangoTemplates")
+        for folder in each.get("DIRS", ())
+    ]
+    return DjangoTemplates(
+        {
+            "NAME": "relay",
+            "DIRS": folders,
+            "APP_DIRS": True,
+            "OPTIONS": {
+                "builtins": [
+                    "django.templatetags.i18n",
+                    "relay.dashboard.tags",
+                ]
+            },
+        }
+    )
+
+
+def link(name: str, *args: Any, query: str = "") -> str:
+    """Return the address of a page, whatever relay is mounted under."""
+    path = reverse(f"relay_dashboard:{name}", args=args)
+    return f"{path}?{query}" if query else path
+
+
+def draw(
+    request: HttpRequest,
+    actor: Actor,
+    template: str,
+    values: Mapping[str, Any],
+    *,
+    parts: Parts | None = None,
+    later: Parts | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    """Return a page, or with ?part= in the request one of its live regions.
+
+    Args:
+        values: what the page and all its regions know.
+        parts: what makes the rest of what a region shows. One that the actor may not
+            see stays empty; one that takes too long says so and leaves the others.
+        later: of those that the page does not show at first.
+    """
+    known = {"actor": actor, **values}
+    makers = parts or {}
+    asked = {**makers, **(later or {})}
+    wanted = request.GET.get("part", "")
+    if wanted in asked:
+        return HttpResponse(_part(request, wanted, asked[wanted], known))
+    drawn = {name: _part(request, name, make, known) for name, make in makers.items()}
+    context = {
+        **known,
+        "parts": drawn,
+        "navigation": list(_navigation(request, actor)),
+        "home": link("overview"),
+        "htmx_config": _HTMX,
+        "intervals": _INTERVALS,
+        "is_read_only": get_settings().read_only,
+        "messages": get_messages(request),
+        "zone": get_current_timezone_name(),
+    }
+    return HttpResponse(_rendered(request, template, context), status=status)
+
+
+def _part(
+    request: HttpRequest,
+    name: str,
+    make: Callable[[], Mapping[str, Any]],
+    known: Mapping[str, Any],
+) -> str:
+    try:
+        return _rendered(request, f"parts/{name}.html", {**known, **make()})
+    except NotAllowed:
+        return ""
+    except ReadTimeout as error:
+        return _rendered(request, "parts/error.html", {"text": f"{error}."})
+
+
+def _rendered(request: HttpRequest, template: str, values: Mapping[str, Any]) -> str:
+    found = _templates().get_template(_FOLDER + template)
+    return found.render({"request": request, **values}, request)
+
+
+def _navigation(request: HttpRequest, actor: Actor) -> Iterator[Mapping[str, Any]]:
+    here = request.path
+    home = link("overview")
+    for item in _PAGES:
+        if not actor.may(item.permission):
+            continue
+        url = link(item.name)
+        yield {
+            "label": item.label,
+            "key": item.key,
+            "url": url,
+            "is_current": here == url or (url != home and here.startswith(url)),
+        }
