@@ -36,8 +36,10 @@ from relay.queries.reading import (
     texted,
 )
 from relay.scheduler import preview as looking_ahead
+from relay.scheduler.expression import parse
 from relay.scheduler.lateness import Lateness, read_lateness
 from relay.scheduler.timetable import check_spread
+from relay.scheduler.words import in_words
 
 __all__ = [
     "MOST_FIRES",
@@ -307,6 +309,17 @@ def _when(row: Mapping[str, Any]) -> str:
     return "never" if at is None else f"once at {at}"
 
 
+def _words(row: Mapping[str, Any]) -> str | None:
+    if not row["cron"]:
+        return _when(row)
+    try:
+        return in_words(
+            parse(row["cron"], seconds=row["seconds"], hash_id=str(row["id"]))
+        )
+    except ScheduleError:
+        return None  # the scheduler has written down why
+
+
 def _document(
     row: Mapping[str, Any], lateness: Mapping[UUID, Lateness], *, shown: bool
 ) -> ScheduleDocument:
@@ -323,6 +336,7 @@ def _document(
         "queue": row["queue"],
         "priority": row["priority"],
         "when": _when(row),
+        "words": _words(row),
         "cron": row["cron"] or None,
         "every": seconds(row["every_ms"]),
         "once_at": times["once_at"],

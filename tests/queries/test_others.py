@@ -205,6 +205,7 @@ def test_a_schedule_tells_when_it_runs_and_what_became_of_it() -> None:
         "0 3 * * *",
         None,
     )
+    assert listed["words"] == "at 03:00"
     assert listed["kwargs"] == {"password": "•••", "n": 1}
     assert (listed["spread"], listed["catch_up_window"]) == (60.0, 86_400.0)
     assert len(found["next"]) == 5
@@ -262,6 +263,7 @@ def test_a_schedule_that_cannot_be_kept_is_shown_all_the_same() -> None:
 
     check(found, documents.ScheduleDetail)
     assert (found["next"], found["error"]) == ([], "no expression")
+    assert found["words"] is None
     with pytest.raises(ScheduleError):
         queries.next_fires(ME, "nightly")
 

@@ -78,7 +78,7 @@ class WorkerPage(TypedDict):
 
 
 class ScheduleDocument(TypedDict):
-    """One schedule; when says in one text what cron, every and once_at say."""
+    """One schedule; when and words each say what cron, every and once_at say."""
 
     id: str
     name: str
@@ -88,6 +88,7 @@ class ScheduleDocument(TypedDict):
     queue: str | None
     priority: int | None
     when: str
+    words: str | None
     cron: str | None
     every: float | None
     once_at: str | None
