@@ -30,6 +30,7 @@ _STATIC: Final = (
     code.check_declared,
     code.check_sensitive,
     code.check_middleware,
+    code.check_access,
     code.check_memory_limits,
     code.check_arguments,
 )

@@ -1,4 +1,4 @@
-"""E004, E008, E010, W003, W011, W016: what the tasks and declared schedules tell."""
+"""E004, E008, E010-E012, W003, W011, W016: what tasks, schedules and paths tell."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from uuid import UUID
 
 from django.core.checks import CheckMessage
 from django.db.models import Model
+from django.utils.module_loading import import_string
 
 from relay import codec
 from relay.checks.messages import error, readable_settings, warning
@@ -27,6 +28,7 @@ from relay.tasks import Task, all_tasks, known_queues
 from relay.worker.middleware import import_factory
 
 __all__ = [
+    "check_access",
     "check_arguments",
     "check_declared",
     "check_memory_limits",
@@ -107,6 +109,35 @@ def check_middleware(**_: object) -> list[CheckMessage]:
             hint = "How to write one stands in docs/howto/middleware.md."
             found.append(error("E011", str(refused), hint))
     return found
+
+
+def check_access(**_: object) -> list[CheckMessage]:
+    """E012: what is to tell who may do what cannot be imported."""
+    relay = readable_settings()
+    if relay is None:
+        return []
+    paths = [("ACCESS", relay.access)] if relay.access is not None else []
+    if find_spec("rest_framework") is not None:  # else there is no API to close
+        name = "API']['AUTHENTICATION_CLASSES"
+        paths += [(name, path) for path in relay.api.authentication_classes]
+    return [
+        error(
+            "E012",
+            f"RELAY['{name}'] names {path!r}, which cannot be imported ({reason}): "
+            "every request would fail",
+            "Give dotted paths; docs/reference/settings.md says of what.",
+        )
+        for name, path in paths
+        if (reason := _import_error(path)) is not None
+    ]
+
+
+def _import_error(path: str) -> str | None:
+    try:
+        import_string(path)
+    except ImportError as refused:
+        return str(refused)
+    return None
 
 
 def check_declared(**_: object) -> list[CheckMessage]:

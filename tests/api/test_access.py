@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.core.checks import run_checks
 from django.db import connection
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
@@ -319,3 +320,19 @@ def test_no_get_changes_anything() -> None:
 
     assert database() == before
     assert Job.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "relay",
+    [
+        {"API": {"AUTHENTICATION_CLASSES": ["shop.none.Proxy"]}},
+        {"ACCESS": "shop.none.access"},
+    ],
+)
+def test_e012_finds_what_cannot_tell_who_calls(settings: Any, relay: Any) -> None:
+    assert "relay.E012" not in {each.id for each in run_checks()}
+
+    settings.RELAY = relay
+
+    [found] = [each for each in run_checks() if each.id == "relay.E012"]
+    assert "shop.none" in found.msg
