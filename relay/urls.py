@@ -6,6 +6,7 @@ nothing, but for /healthz.
 
 from __future__ import annotations
 
+from django.apps import apps
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
@@ -17,9 +18,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
     re_path(r"^healthz/?$", health.healthz, name="relay-healthz"),
     re_path(r"^readyz/?$", health.readyz, name="relay-readyz"),
     re_path(r"^metrics/?$", health.metrics_page, name="relay-metrics"),
-    path("dashboard/", include("relay.dashboard.urls")),
-    path("dashboard", RedirectView.as_view(pattern_name="relay_dashboard:overview")),
 ]
+if apps.is_installed("django.contrib.auth"):  # without users nobody could log in
+    overview = RedirectView.as_view(pattern_name="relay_dashboard:overview")
+    urlpatterns.append(path("dashboard/", include("relay.dashboard.urls")))
+    urlpatterns.append(path("dashboard", overview))
 if api.is_available():
     urlpatterns.append(path("", include("relay.api.urls")))
 else:
