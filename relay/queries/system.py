@@ -6,16 +6,20 @@ import platform
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import timedelta
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pkgutil import iter_modules
 from typing import Any, Final
 
 import django
 from django.conf import settings as project
 from django.core import checks
-from django.db import DatabaseError, connections
+from django.db import Error, connections
 from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
 
 from relay.conf import Settings, get_settings
+from relay.exceptions import ReadTimeout
 from relay.models import Job
 from relay.operations import Actor
 from relay.queries.documents import (
@@ -66,7 +70,7 @@ def readiness() -> ReadinessDocument:
         with bounded_read(using), connections[using].cursor() as cursor:
             cursor.execute("SELECT 1")
             missing = _migrations(using)["missing"]
-    except (DatabaseError, TimeoutError):
+    except (Error, ReadTimeout):
         return {"status": "unavailable", "reasons": ["the database does not answer"]}
     if missing:
         return {"status": "unavailable", "reasons": ["migrations are not applied"]}
@@ -129,10 +133,13 @@ def _table(row: tuple[Any, ...]) -> TableDocument:
 
 
 def _migrations(using: str) -> dict[str, list[str]]:
-    loader = MigrationLoader(connections[using])
+    """Return relay's own, without the graph of all apps': probes come every second."""
     label = Job._meta.app_label
-    names = sorted(name for app, name in loader.graph.nodes if app == label)
-    applied = [name for name in names if (label, name) in loader.applied_migrations]
+    module, _ = MigrationLoader.migrations_module(label)
+    places = import_module(module).__path__ if module else ()  # none where it is off
+    names = sorted(each.name for each in iter_modules(places))
+    done = MigrationRecorder(connections[using]).applied_migrations()
+    applied = [name for name in names if (label, name) in done]
     return {
         "applied": applied,
         "missing": [name for name in names if name not in applied],
