@@ -305,3 +305,21 @@ def test_every_code_is_documented_and_used() -> None:
         assert row in page
         assert code.count(f'"{name}"') > 1, f"{name} is raised by nobody"
     assert page.count("\n| `") == len(PROBLEMS)
+
+
+def test_a_request_is_logged_with_who_sent_it_and_without_what(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="relay.api")
+    client = api("submit", name="ci")
+
+    client.post("/v1/jobs", {"task": ECHO, "args": ["hidden"]}, X_Request_ID="r-1")
+
+    [record] = [each for each in caplog.records if each.msg == "request answered"]
+    fields = record.__dict__
+    assert fields["event"] == "api.request"
+    assert (fields["method"], fields["route"]) == ("POST", "jobs")
+    assert (fields["status"], fields["request_id"]) == (201, "r-1")
+    assert fields["actor"].startswith("token ci rly_")
+    assert fields["duration_s"] >= 0
+    assert "hidden" not in repr(fields)
