@@ -1,0 +1,134 @@
+"""The pictures of README and docs: RELAY_PICTURES=docs/images takes them anew."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.utils import timezone
+
+from relay.models import Job, Queue, Schedule, Stat, Worker
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+TASKS = {
+    "mail": ("shop.mail.send_receipt", "shop.mail.send_welcome"),
+    "default": ("shop.orders.charge_card", "shop.search.reindex"),
+    "reports": ("shop.reports.monthly_sales",),
+}
+ERRORS = (
+    ("ConnectionError", "smtp.example.com:587 refused the connection"),
+    ("TimeoutError", "the card provider did not answer within 10 s"),
+)
+
+
+def make_shop() -> None:
+    """Fill a shop, of which the pictures are."""
+    now, draw = timezone.now(), random.Random(7)
+    worker_ids = []
+    for number in range(1, 4):
+        worker_ids.append(
+            Worker.objects.create(
+                name=f"web-{number}",
+                host=f"web-{number}",
+                pid=4_000 + number,
+                queues=list(TASKS),
+                concurrency=10,
+                version="0.1.0",
+                state="running" if number < 3 else "draining",
+                lease_expires_at=now + timedelta(seconds=25),
+                started_at=now - timedelta(hours=7 * number),
+            ).pk
+        )
+    for queue in TASKS:
+        Queue.objects.create(name=queue)
+    Queue.objects.filter(name="reports").update(paused_at=now - timedelta(minutes=9))
+    for number in range(160):
+        _job(number, draw, now, worker_ids)
+    for name, cron in (("nightly report", "0 3 * * *"), ("sync stock", "*/5 * * * *")):
+        due = now + timedelta(minutes=3 if "sync" in name else 400)
+        Schedule.objects.create(
+            name=name,
+            task="shop.reports.monthly_sales",
+            cron=cron,
+            timezone="Europe/Rome",
+            last_due_at=due - timedelta(hours=1),
+            last_success_at=due - timedelta(hours=1),
+        )
+        Schedule.objects.filter(name=name).update(next_due_at=due)
+    _stats(draw, now)
+
+
+def _job(number: int, draw: random.Random, now: Any, workers: list[Any]) -> None:
+    queue = draw.choice(list(TASKS))
+    values: dict[str, Any] = {
+        "task": draw.choice(TASKS[queue]),
+        "queue": queue,
+        "args": {
+            "args": [1_000 + number],
+            "kwargs": {"lang": draw.choice(["en", "it"])},
+        },
+        "created_at": now - timedelta(seconds=draw.randrange(60, 3_000)),
+        "run_at": now - timedelta(seconds=draw.randrange(1, 40)),
+    }
+    state = draw.choices(
+        ["completed", "queued", "running", "failed", "retrying"], [8, 4, 1, 2, 1]
+    )[0]
+    if state == "running":
+        values |= {"worker_id": draw.choice(workers), "attempt": 1}
+        values |= {"started_at": now - timedelta(seconds=draw.randrange(1, 30))}
+    if state in ("completed", "failed", "retrying"):
+        ended = now - timedelta(seconds=draw.randrange(1, 3_000))
+        values |= {"attempt": 1, "finished_at": None if state == "retrying" else ended}
+        values |= {"started_at": ended - timedelta(seconds=draw.random() * 4)}
+    if state in ("failed", "retrying"):
+        error_class, error = draw.choice(ERRORS)
+        values |= {"error_class": error_class, "error_message": error, "failures": 1}
+    Job.objects.create(state=state, **values)
+
+
+def _stats(draw: random.Random, now: Any) -> None:
+    minute = now.replace(second=0, microsecond=0)
+    for ago in range(60):
+        for outcome, most in (("completed", 90), ("failed", 6), ("retried", 9)):
+            count = draw.randrange(most // 3, most)
+            buckets = [0] * 24
+            for _ in range(count):
+                buckets[min(23, max(0, int(draw.gauss(8, 2))))] += 1
+            Stat.objects.create(
+                seconds=60,
+                at=minute - timedelta(minutes=ago),
+                queue="default",
+                task="shop.orders.charge_card",
+                outcome=outcome,
+                count=count,
+                run_seconds=count * 0.3,
+                wait_seconds=count * 0.1,
+                run_buckets=buckets,
+                wait_buckets=buckets,
+            )
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_pictures_are_taken(
+    open_page: Callable[..., Page],
+    log_in: Callable[[Page], None],
+    tmp_path: Path,
+    theme: str,
+) -> None:
+    make_shop()
+    folder = Path(os.environ.get("RELAY_PICTURES", tmp_path))
+    page = open_page(theme=theme)
+    log_in(page)
+
+    page.goto("./")
+    page.wait_for_selector(".chart rect")
+    page.screenshot(path=folder / f"dashboard-{theme}.png")
+
+    assert (folder / f"dashboard-{theme}.png").stat().st_size > 10_000
