@@ -16,6 +16,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 ROOT_URLCONF = "testproject.urls"
 STATIC_URL = "static/"
+LOGIN_URL = "admin:login"
 
 INSTALLED_APPS = [
     "django.contrib.admin",

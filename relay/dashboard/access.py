@@ -14,7 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllow
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_protect
 
-from relay.dashboard.drawing import draw
+from relay.dashboard.drawing import draw, link
 from relay.exceptions import NotAllowed, NotFound, ReadTimeout
 from relay.operations import Actor
 
@@ -101,7 +101,9 @@ def _closed(request: HttpRequest, actor: Actor) -> HttpResponse:
     if user is not None and user.is_authenticated:
         text = _("{name} has none of relay's permissions, such as relay.view_job.")
         return _refusal(request, actor, 403, text.format(name=actor.name))
-    login = redirect_to_login(request.get_full_path())
+    # What was sent is not sent again.
+    is_read = request.method in ("GET", "HEAD")
+    login = redirect_to_login(request.get_full_path() if is_read else link("overview"))
     if "part" in request.GET:  # of a live region: the whole page has to go there
         return HttpResponse(status=204, headers={"HX-Redirect": login.url})
     return login

@@ -20,6 +20,7 @@ __all__ = ["overview"]
 
 # Of each, so many are shown; the rest has a page of its own.
 SHOWN: Final = 5
+LARGEST: Final = 3
 _MOST: Final = 500
 
 
@@ -52,7 +53,7 @@ def _throughput(actor: Actor) -> Mapping[str, Any]:
 def _failing(actor: Actor) -> Mapping[str, Any]:
     found = queries.list_failures(actor)
     return {
-        "groups": found["results"][:SHOWN],
+        "groups": found["results"][:LARGEST],
         "count": sum(group["count"] for group in found["results"]),
         "capped": found["capped"],
     }
