@@ -163,6 +163,11 @@ class Job(models.Model):
                 fields=["run_at"],
                 condition=models.Q(state__in=["scheduled", "retrying"]),
             ),
+            models.Index(
+                name="relay_job_blocked_idx",
+                fields=["id"],
+                condition=models.Q(state="blocked"),
+            ),
             # Few among many scheduled ones: lists and counts find them by it.
             models.Index(
                 name="relay_job_retrying_idx",
@@ -181,7 +186,8 @@ class Job(models.Model):
             ),
             models.Index(
                 name="relay_job_failed_idx",
-                fields=["state", "id"],
+                # The last two are looked at without their rows: few of many match.
+                fields=["state", "id", "queue", "task"],
                 condition=models.Q(state__in=["failed", "cancelled"]),
             ),
             models.Index(

@@ -31,7 +31,10 @@ LATEST_OCCURRENCES: Final = 1_000
 WORDS_WITHIN: Final = timedelta(hours=24)
 # States whose jobs an index finds, however few of them have the rest.
 _WHOLE: Final = frozenset(
-    {"scheduled", "retrying", "queued", "running", "failed", "cancelled"}
+    {
+        *("blocked", "scheduled", "retrying", "queued", "running"),
+        *("failed", "cancelled"),
+    }
 )
 _ENDED: Final = frozenset(state.value for state in FINAL_STATES)
 # The order that an index gives, so that a list reads no more rows than it shows.

@@ -88,9 +88,10 @@ _STATUS: Final[dict[str, Status]] = {
 }
 
 # Each looks at COUNT_CAP + 1 rows at most: of the waiting ones at those that are due
-# next, of the completed at those that ended last, of the blocked at the newest.
+# next, of the completed at those that ended last.
 # Indexes: relay_job_ready_idx, relay_job_held_idx, relay_job_due_idx,
-# relay_job_retrying_idx, relay_job_final_idx, relay_job_failed_idx, the primary key.
+# relay_job_retrying_idx, relay_job_final_idx, relay_job_failed_idx,
+# relay_job_blocked_idx.
 STATES: Final = """
 SELECT 'queued', count(*), 0 FROM (
     SELECT FROM relay_job WHERE state = 'queued' AND concurrency_key IS NULL
@@ -120,8 +121,9 @@ SELECT 'cancelled', count(*), 0 FROM (
     SELECT FROM relay_job WHERE state = 'cancelled'
     ORDER BY id DESC LIMIT %(most)s) AS job
 UNION ALL
-SELECT 'blocked', count(*) FILTER (WHERE state = 'blocked'), 0 FROM (
-    SELECT state FROM relay_job ORDER BY id DESC LIMIT %(most)s) AS job
+SELECT 'blocked', count(*), 0 FROM (
+    SELECT FROM relay_job WHERE state = 'blocked'
+    ORDER BY id DESC LIMIT %(most)s) AS job
 """
 
 
@@ -176,7 +178,7 @@ def states(actor: Actor) -> dict[str, CountDocument]:
     """Return how many jobs are in each state, each counted up to 10,000.
 
     Scheduled jobs are counted among the 10,000 that are due next, completed ones among
-    those that ended last, blocked ones among the newest: with capped there may be more.
+    those that ended last: with capped there may be more.
 
     Raises:
         NotAllowed: the actor lacks view_job.

@@ -201,7 +201,7 @@ UUID_TEXT = "01890a5d-ac96-774b-bcce-b302099a8057"
 PLANS = {
     "": "relay_job_pkey",
     f"id:{UUID_TEXT}": "relay_job_pkey",
-    "state:blocked": "relay_job_pkey",
+    "state:blocked": "relay_job_blocked_idx or relay_job_pkey",
     "state:scheduled": "relay_job_due_idx",
     "state:retrying due:<1h": "relay_job_retrying_idx or relay_job_due_idx",
     "state:queued": "relay_job_ready_idx",
