@@ -34,17 +34,28 @@ from relay.operations import Actor
 from relay.queries.reading import CUT
 from relay.sensitive import MASK
 
-__all__ = ["edit_job", "enqueue", "replay_job"]
+__all__ = [
+    "ArgumentsForm",
+    "arguments_of",
+    "edit_job",
+    "enqueue",
+    "has_mask",
+    "replay_job",
+]
 
 _REFUSED: Final = (ArgumentError, Conflict, DecodeError, EncodeError, MissingKey)
 _ARGUMENTS: Final = ("args", "kwargs")
+_WHEN: Final = gettext_lazy(
+    "In the server's zone: 2026-11-30 08:00; or with its own: 2026-11-30T08:00Z"
+)
 
 
 class ArgumentsField(forms.JSONField):
     """JSON of one kind; shows again what was typed, also where nobody can read it."""
 
     def __init__(self, kind: type[list[Any]] | type[dict[str, Any]], **kwargs: Any):
-        super().__init__(required=False, **kwargs)
+        widget = forms.Textarea(attrs={"rows": 4, "spellcheck": "false"})
+        super().__init__(required=False, widget=widget, **kwargs)
         self._kind = kind
 
     def to_python(self, value: Any) -> Any:
@@ -96,7 +107,7 @@ class EditForm(ArgumentsForm):
 
     queue = forms.CharField(label=gettext_lazy("Queue"))
     priority = forms.IntegerField(label=gettext_lazy("Priority, higher first"))
-    run_at = forms.DateTimeField(label=gettext_lazy("Due at"))
+    run_at = forms.DateTimeField(label=gettext_lazy("Due at"), help_text=_WHEN)
     max_retries = forms.IntegerField(label=gettext_lazy("Retries"))
     timeout = forms.FloatField(
         required=False, label=gettext_lazy("Timeout in seconds; empty for none")
@@ -135,7 +146,9 @@ class EnqueueForm(ArgumentsForm):
     priority = forms.IntegerField(
         required=False, label=gettext_lazy("Priority, higher first")
     )
-    run_at = forms.DateTimeField(required=False, label=gettext_lazy("Due at"))
+    run_at = forms.DateTimeField(
+        required=False, label=gettext_lazy("Due at"), help_text=_WHEN
+    )
     tags = forms.CharField(
         required=False, label=gettext_lazy("Tags, with spaces between")
     )
@@ -181,7 +194,7 @@ def edit_job(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
     actor.require("edit_job", "edit_job")
     job = queries.get_job(actor, job_id)
     initial = {
-        **_arguments_of(job),
+        **arguments_of(job),
         **{name: job[name] for name in ("queue", "priority", "max_retries")},
         "timeout": job["timeout"],
         "run_at": _moment(job["run_at"]),
@@ -213,7 +226,7 @@ def replay_job(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse
     actor.require("edit_job", "replay_job")
     job = queries.get_job(actor, job_id)
     data = request.POST if request.method == "POST" else None
-    form = ArgumentsForm(data, initial=_arguments_of(job))
+    form = ArgumentsForm(data, initial=arguments_of(job))
     if form.is_valid():
         try:
             given = form.arguments() if form.has_changed() else {}
@@ -238,19 +251,24 @@ def _form_page(
     form: forms.Form,
     values: Mapping[str, Any],
 ) -> HttpResponse:
-    is_masked = any(_holds_mask(job[name]) for name in _ARGUMENTS)
+    is_masked = has_mask(job)
     known = {**values, "job": job, "form": form, "is_masked": is_masked}
     return draw(request, actor, "job_form.html", known)
 
 
-def _arguments_of(job: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_of(called: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that a form starts from: none where some are not shown.
 
     A mask must not be taken for a value; all of them are given anew, or none.
     """
-    if any(_holds_mask(job[name]) for name in _ARGUMENTS):
+    if has_mask(called):
         return {}
-    return {name: job[name] for name in _ARGUMENTS}
+    return {name: called[name] for name in _ARGUMENTS}
+
+
+def has_mask(called: Mapping[str, Any]) -> bool:
+    """Tell whether some of the arguments of a job or schedule are not shown."""
+    return any(_holds_mask(called[name]) for name in _ARGUMENTS)
 
 
 def _holds_mask(document: Any) -> bool:

@@ -14,6 +14,7 @@ from relay.dashboard import (
     metrics,
     overview,
     queues,
+    schedule_forms,
     schedules,
     system,
     workers,
@@ -41,6 +42,12 @@ urlpatterns = [
     path("workers/<uuid:worker_id>/", workers.worker, name="worker"),
     path("workers/<uuid:worker_id>/act/", workers.act_on_worker, name="act_on_worker"),
     path("schedules/", schedules.schedules, name="schedules"),
+    path("new-schedule/", schedule_forms.new_schedule, name="new_schedule"),
+    path(
+        "schedules/<path:name>/edit/",
+        schedule_forms.edit_schedule,
+        name="edit_schedule",
+    ),
     path(
         "schedules/<path:name>/act/",
         schedules.act_on_schedule,

@@ -28,7 +28,7 @@ def test_axe_finds_nothing_serious_in_both_themes_at_320_and_1280_px(
     where += ["./", *(f"jobs/{job.pk}/?show={show}" for show in ("now", "past"))]
     where += [f"jobs/{job.pk}/?show=logs", f"jobs/{job.pk}/replay/"]
     where += ["jobs/new/?task=testproject.tasks.add", "jobs/?q=colour:red"]
-    where += ["queues/default/", "schedules/schedule 0/"]
+    where += ["queues/default/", "schedules/schedule 0/", "new-schedule/"]
 
     found: list[str] = []
     for each in where:

@@ -533,3 +533,110 @@ def test_a_reason_of_many_lines_is_one_line_on_record(browser: Client) -> None:
     assert reason is not None
     assert reason.startswith("a\\nb\\x1b")
     assert len(reason) == 500
+
+
+SCHEDULE = {
+    "name": "hourly",
+    "task": "testproject.tasks.add",
+    "cron": "0 * * * *",
+    "timezone": "Europe/Rome",
+    "catch_up": "latest",
+    "overlap": "skip",
+    "args": "[1, 2]",
+    "kwargs": "",
+}
+
+
+def test_a_schedule_is_added(browser: Client) -> None:
+    shown(browser.get(url("new_schedule")))
+
+    answer = browser.post(url("new_schedule"), SCHEDULE)
+
+    assert answer["Location"] == url("schedule", "hourly")
+    made = Schedule.objects.get()
+    assert (made.cron, made.timezone, made.overlap) == (
+        "0 * * * *",
+        "Europe/Rome",
+        "skip",
+    )
+    assert made.args == {"args": [1, 2], "kwargs": {}}
+    assert acted() == [("create_schedule", "hourly", "dashboard")]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("cron", "61 * * * *", "61"),
+        ("cron", "", "in one way"),
+        ("every", "60", "in one way"),
+        ("timezone", "Mars/Base", "Mars/Base"),
+        ("name", "", "required"),
+        ("args", "{}", "Give a list"),
+        ("priority", "1000", "1000"),
+    ],
+)
+def test_what_cannot_be_kept_of_a_schedule_is_told_at_its_field(
+    browser: Client, field: str, value: str, reason: str
+) -> None:
+    answer = browser.post(url("new_schedule"), {**SCHEDULE, field: value})
+
+    page = shown(answer)
+    assert 'class="wrong"' in page
+    assert reason in page
+    assert not Schedule.objects.exists()
+
+
+def test_a_name_is_given_once(browser: Client) -> None:
+    make_schedule(name="hourly")
+
+    page = shown(browser.post(url("new_schedule"), SCHEDULE))
+
+    assert "there is a schedule" in page
+    assert Schedule.objects.count() == 1
+
+
+def test_a_schedule_is_edited_and_only_what_was_changed(browser: Client) -> None:
+    stored = {"args": [], "kwargs": {"token": "canary"}}
+    schedule = make_schedule(args=stored, excluded="2026-12-25")
+    form = browser.get(url("edit_schedule", schedule.name))
+    fields = given(form)
+
+    answer = browser.post(
+        url("edit_schedule", schedule.name),
+        {**fields, "name": "weekly", "cron": "0 3 * * 1", "every": ""},
+    )
+
+    assert "canary" not in shown(form)
+    assert answer["Location"] == url("schedule", "weekly")
+    schedule.refresh_from_db()
+    assert (schedule.cron, schedule.args, schedule.excluded) == (
+        "0 3 * * 1",
+        stored,
+        "2026-12-25",
+    )
+    assert sorted(Audit.objects.get().detail) == ["cron", "name"]
+
+
+def test_what_code_declares_is_not_edited(browser: Client) -> None:
+    schedule = make_schedule(source="code")
+    fields = given(browser.get(url("edit_schedule", schedule.name)))
+
+    page = shown(
+        browser.post(
+            url("edit_schedule", schedule.name), {**fields, "cron": "0 4 * * *"}
+        )
+    )
+
+    assert "declared in code" in page
+    assert "/edit/" not in shown(browser.get(url("schedule", schedule.name)))
+
+
+@pytest.mark.parametrize("name", ["new_schedule", "edit_schedule"])
+def test_a_schedules_form_is_for_who_manages_them(
+    browser_of: Callable[..., Client], name: str
+) -> None:
+    where = [make_schedule().name] if name == "edit_schedule" else []
+
+    answer = browser_of("view_schedule").get(url(name, *where))
+
+    assert answer.status_code == 403
