@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, TypedDict
@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from relay import operations
+from relay.api.auth import Who
 from relay.api.base import ApiView, address
 from relay.api.bodies import (
     BatchBody,
@@ -123,10 +124,31 @@ class JobsView(OneJobView):
     def _made(self, values: Mapping[str, Any]) -> Response:
         call = call_of(values)
         self.who.require_queue(queue_of(call))
-        made = operations.enqueue_job(
-            self.actor, call.task, call.args, call.kwargs, **call.options
-        )
+        with transaction.atomic(using=get_settings().database):
+            made = operations.enqueue_job(
+                self.actor, call.task, call.args, call.kwargs, **call.options
+            )
+            require_own(self.who, [made.id])
         return self.shown(made.id, 200 if made.is_duplicate else 201)
+
+
+def require_own(who: Who, job_ids: Sequence[UUID]) -> None:
+    """Let it go on if jobs that an enqueue came to are the caller's to deal with.
+
+    By an id or a unique key they may have been there before, in any queue.
+
+    Raises:
+        ProblemError: they are not; the transaction is to be rolled back.
+    """
+    if who.queues is None:
+        return
+    rows = Job.objects.using(get_settings().database).filter(pk__in=job_ids)
+    if rows.exclude(queue__in=who.queues).exists():
+        raise ProblemError(
+            "not_allowed",
+            f"A job of a queue that {who.actor.name} is not for has the same id, or "
+            "holds the unique key.",
+        )
 
 
 def refuse_command(values: Mapping[str, Any]) -> None:
@@ -161,7 +183,7 @@ class BatchView(ApiView):
         "enqueue_job",
         {201: list[MadeDocument]},
         body=BatchBody,
-        codes=("commands_disabled", "duplicate_job", "too_many_requests"),
+        codes=("commands_disabled", "conflict", "duplicate_job", "too_many_requests"),
         is_for_some=True,
         is_once=True,
     )
@@ -184,7 +206,9 @@ class BatchView(ApiView):
             at.clear()
 
         try:
-            made = operations.enqueue_jobs(self.actor, calls())
+            with transaction.atomic(using=get_settings().database):
+                made = operations.enqueue_jobs(self.actor, calls())
+                require_own(self.who, [handle.id for handle in made])
         except Exception as error:
             problem = problem_of(error)
             if not at or problem.status >= 500:

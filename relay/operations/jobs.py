@@ -8,12 +8,16 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypedDict, Unpack
 from uuid import UUID
 
+import psycopg.errors
+from django.db import IntegrityError
+
 from relay import sensitive
 from relay.engine import control, delete, edit, replay
 from relay.engine.acts import ActReport
 from relay.engine.connection import fetch_all
 from relay.exceptions import (
     ArgumentError,
+    Conflict,
     JobNotFound,
     StateConflict,
     UnknownQueue,
@@ -118,9 +122,17 @@ def enqueue_jobs(act: Act, calls: Iterable[JobCall]) -> list[JobHandle[Any]]:
 
     Raises:
         NotAllowed, ArgumentError, EncodeError, DuplicateJob: as enqueue_job.
+        Conflict: an id that is given is there already.
     """
     requests = [_request_of(call) for call in calls]
-    handles = enqueue_many(requests)
+    try:
+        handles = enqueue_many(requests)
+    except IntegrityError as error:
+        if not isinstance(error.__cause__, psycopg.errors.UniqueViolation):
+            raise
+        raise Conflict(
+            "a job has the id that is given for another: nothing was enqueued"
+        ) from error
     for handle in handles:
         if not handle.is_duplicate:
             act.note(handle.id, task=handle.task)

@@ -93,6 +93,10 @@ def test_whatever_is_sent_is_answered_as_the_document_says(
         for name in case.path_parameters or {}:
             if choice and name in known:
                 case.path_parameters[name] = known[name][choice % len(known[name])]
+        if choice and isinstance(case.body, dict):
+            for name in {"id", "ids"} & case.body.keys():
+                one = known["job_id"][choice % len(known["job_id"])]
+                case.body[name] = one if name == "id" else [one]
         case.call_and_validate(headers=headers, checks=wanted)
         called += 1
 

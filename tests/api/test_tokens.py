@@ -14,7 +14,7 @@ from django.test import Client
 from relay import operations
 from relay.exceptions import ArgumentError, Conflict, NotAllowed, NotFound
 from relay.ids import uuid7
-from relay.models import ApiToken, Audit
+from relay.models import ApiToken, Audit, Job
 from relay.operations import SCOPES, caller_of_token, create_token, revoke_token
 from tests.api.factory import ROOT, Api, api, make_token
 from tests.operations.factory import actor, make_job
@@ -195,3 +195,26 @@ def test_a_token_for_some_queues_deals_with_their_jobs_only() -> None:
     assert client.post("/v1/jobs/bulk", bulk).status_code == 403
     batch = {"jobs": [{**call, "queue": "mail"}, {**call, "queue": "video"}]}
     assert client.post("/v1/jobs/batch", batch).status_code == 403
+
+
+@pytest.mark.parametrize("way", ["key", "replace", "id"])
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs/batch"])
+def test_a_token_for_some_queues_comes_to_no_other_job_by_its_key_or_id(
+    way: str, path: str
+) -> None:
+    call: dict[str, Any] = {"task": "testproject.tasks.echo", "args": [1]}
+    options: dict[str, Any] = {
+        "key": {"unique": {"key": "k"}},
+        "replace": {"unique": {"key": "k", "on_conflict": "replace"}},
+        "id": {"id": str(uuid7())},
+    }[way]
+    made = api().post("/v1/jobs", {**call, **options, "queue": "video"})
+    client = api("submit", "read", queues=["mail"])
+    body = {**call, **options, "args": [2], "queue": "mail"}
+
+    response = client.post(path, {"jobs": [body]} if "batch" in path else body)
+
+    assert made.status_code == 201
+    assert response.status_code in (403, 409)
+    assert Job.objects.get().args["args"] == [1]
+    assert made.json()["id"].encode() not in response.content

@@ -25,7 +25,7 @@ from relay.exceptions import (
 )
 from relay.ids import uuid7
 from relay.models import Attempt, Audit, History, Job, Output, Queue, Step
-from relay.operations import Actor
+from relay.operations import Actor, JobCall
 from tests.operations.factory import actor, make_job
 
 pytestmark = pytest.mark.django_db
@@ -379,3 +379,28 @@ def test_the_record_of_one_thing_is_found_by_an_index() -> None:
 
     assert "relay_audit_target_idx" in plan
     assert "Sort" not in plan
+
+
+def test_many_are_enqueued_at_once_and_all_of_them_or_none() -> None:
+    there = make_job()
+    asker = actor("enqueue_job")
+    calls = [JobCall("testproject.tasks.echo", [number]) for number in range(3)]
+    taken = JobCall("testproject.tasks.echo", [9], options={"id": there.pk})
+
+    made = operations.enqueue_jobs(asker, calls)
+    with pytest.raises(Conflict, match="id"):
+        operations.enqueue_jobs(asker, [*calls, taken])
+    with pytest.raises(ArgumentError):
+        operations.enqueue_jobs(
+            asker, [*calls, JobCall("a", options={"on_commit": "x"})]
+        )
+    with pytest.raises(NotAllowed):
+        operations.enqueue_jobs(actor("view_job"), calls)
+
+    assert [Job.objects.get(pk=each.id).args["args"] for each in made] == [
+        [0],
+        [1],
+        [2],
+    ]
+    assert Job.objects.count() == 4
+    assert Audit.objects.filter(operation="enqueue_jobs").count() == 3
