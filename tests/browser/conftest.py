@@ -95,6 +95,8 @@ def open_page(
                     complaints.append(message.text)
                     if message.type in ("error", "warning")
                     and "/ops/" in message.location["url"]
+                    # Of a renewal that a click has overtaken.
+                    and "Failed to fetch" not in message.text
                     else None
                 ),
             )

@@ -12,7 +12,7 @@ from django.urls import reverse
 from relay.dashboard.urls import urlpatterns
 from relay.ids import uuid7
 
-__all__ = ["NAMES", "PAGES", "addresses", "job_of", "said", "shown", "url"]
+__all__ = ["NAMES", "PAGES", "addresses", "given", "job_of", "said", "shown", "url"]
 
 # Those that need no row.
 PAGES = (
@@ -54,3 +54,10 @@ def said(response: Any) -> str:
 def job_of(response: Any) -> UUID:
     """Return the job to whose page an act led."""
     return UUID(response["Location"].rstrip("/").rpartition("/")[2])
+
+
+def given(answer: Any) -> dict[str, Any]:
+    """Return what a form holds, as a browser would send it."""
+    form = answer.context["form"]
+    values = {name: form[name].value() for name in form.fields}
+    return {name: "" if value is None else value for name, value in values.items()}

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
 from relay.ids import uuid7
-from relay.models import Audit, BulkOperation, Job, Queue, Schedule, Worker
+from relay.models import Audit, BulkOperation, Job
 from relay.operations import bulk
-from tests.dashboard.pages import job_of, said, shown, url
-from tests.dashboard.test_pages import HOSTILE, make_schedule, make_worker
+from tests.dashboard.pages import given, job_of, said, shown, url
+from tests.dashboard.test_pages import HOSTILE
 from tests.operations.factory import make_job
 
 YES = {"answer": "yes"}
@@ -298,13 +297,6 @@ def test_a_waiting_job_is_edited_and_only_what_was_changed(browser: Client) -> N
     assert Audit.objects.get().detail == {"priority": [0, 3], "args": [None, None]}
 
 
-def given(answer: Any) -> dict[str, Any]:
-    """Return what a form holds, as a browser would send it."""
-    form = answer.context["form"]
-    values = {name: form[name].value() for name in form.fields}
-    return {name: "" if value is None else value for name, value in values.items()}
-
-
 def test_a_job_that_runs_is_not_edited(browser: Client) -> None:
     job = make_job("queued", task="testproject.tasks.echo")
     fields = given(browser.get(url("edit_job", job.pk)))
@@ -353,164 +345,6 @@ def test_a_value_with_a_type_keeps_it(browser: Client) -> None:
     assert Job.objects.get(pk=job_of(answer)).args["args"] == [[when, 2]]
 
 
-# --- queues --------------------------------------------------------------------------
-
-
-def test_a_queue_is_paused_and_resumed(browser: Client) -> None:
-    where = url("act_on_queue", "default")
-
-    assert "is paused" in said(browser.post(where, {"action": "pause"}))
-    assert Queue.objects.get(name="default").paused_at is not None
-    assert ">paused</span>" in shown(browser.get(url("queues")))
-    assert "goes on" in said(browser.post(where, {"action": "resume"}))
-    assert Queue.objects.get(name="default").paused_at is None
-    assert acted() == [
-        ("pause_queue", "default", "dashboard"),
-        ("resume_queue", "default", "dashboard"),
-    ]
-
-
-def test_a_queue_is_paused_for_a_while(browser: Client) -> None:
-    browser.post(url("act_on_queue", "default"), {"action": "pause", "minutes": "60"})
-
-    until = Queue.objects.get(name="default").paused_until
-    assert until is not None
-    assert until > timezone.now()
-
-
-@pytest.mark.parametrize("order", ["fifo", "priority"])
-def test_a_queue_is_ordered(browser: Client, order: str) -> None:
-    browser.post(url("act_on_queue", "default"), {"action": "fifo"})
-
-    browser.post(url("act_on_queue", "default"), {"action": order})
-
-    assert Queue.objects.get(name="default").policy == order
-
-
-def test_a_purge_wants_the_queues_name_typed(browser: Client) -> None:
-    for _ in range(3):
-        make_job("queued")
-    where, act = url("act_on_queue", "default"), {"action": "purge"}
-
-    question = shown(browser.post(where, act))
-    wrong = shown(browser.post(where, {**act, **YES, "typed": "mail"}))
-    assert "Type default to go on" in question
-    assert "Nothing was changed" in wrong
-    assert not BulkOperation.objects.exists()
-    answer = browser.post(where, {**act, **YES, "typed": "default"})
-
-    made = BulkOperation.objects.get()
-    assert answer["Location"] == url("bulk_one", made.pk)
-    assert made.action == "delete"
-
-
-def test_a_queue_that_nothing_names_is_not_found(browser: Client) -> None:
-    answer = browser.post(url("act_on_queue", "nobody"), {"action": "pause"})
-
-    assert answer.status_code == 404
-    assert browser.get(url("queue", "nobody")).status_code == 404
-
-
-@pytest.mark.parametrize("action", ["pause", "resume", "fifo", "purge"])
-def test_a_queue_is_managed_by_who_may(
-    browser_of: Callable[..., Client], action: str
-) -> None:
-    looks = browser_of("view_queue", "bulk_job", "delete_job")
-
-    answer = looks.post(
-        url("act_on_queue", "default"), {"action": action, **YES, "typed": "default"}
-    )
-
-    assert answer.status_code == 403
-    assert 'name="action"' not in shown(looks.get(url("queues")))
-    assert not Queue.objects.exists()
-
-
-# --- workers -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("action", "state", "asked"),
-    [("quiet", "running", "quiet"), ("resume", "quiet", "resume")],
-)
-def test_a_worker_is_asked(
-    browser: Client, action: str, state: str, asked: str
-) -> None:
-    worker = make_worker(state=state)
-
-    said(browser.post(url("act_on_worker", worker.pk), {"action": action}))
-
-    assert Worker.objects.get().asked == asked
-    assert acted() == [(f"{action}_worker", str(worker.pk), "dashboard")]
-
-
-def test_a_shut_down_asks_first(browser: Client) -> None:
-    worker = make_worker()
-    where, act = url("act_on_worker", worker.pk), {"action": "stop"}
-
-    assert "Shut down this worker?" in shown(browser.post(where, act))
-    assert Worker.objects.get().asked is None
-    said(browser.post(where, {**act, **YES}))
-
-    assert Worker.objects.get().asked == "stop"
-
-
-def test_a_worker_that_has_ended_is_not_asked(browser: Client) -> None:
-    worker = make_worker(state="stopped")
-
-    answer = browser.post(url("act_on_worker", worker.pk), {"action": "quiet"})
-
-    assert "Nothing was done" in said(answer)
-    assert 'name="action"' not in shown(browser.get(url("worker", worker.pk)))
-
-
-# --- schedules -----------------------------------------------------------------------
-
-
-def test_a_schedule_runs_now(browser: Client) -> None:
-    schedule = make_schedule(args={"args": [1, 2], "kwargs": {}})
-
-    told = said(browser.post(url("act_on_schedule", schedule.name), {"action": "run"}))
-
-    job = Job.objects.get()
-    assert str(job.pk) in told
-    assert job.schedule_id == schedule.pk
-
-
-def test_a_schedule_is_paused_and_resumed(browser: Client) -> None:
-    schedule = make_schedule()
-    where = url("act_on_schedule", schedule.name)
-
-    browser.post(where, {"action": "pause"})
-    assert not Schedule.objects.get().enabled
-    browser.post(where, {"action": "resume"})
-
-    assert Schedule.objects.get().enabled
-
-
-def test_deleting_a_schedule_wants_its_name_typed(browser: Client) -> None:
-    schedule = make_schedule()
-    where, act = url("act_on_schedule", schedule.name), {"action": "delete"}
-
-    assert "Type nightly to go on" in shown(browser.post(where, act))
-    assert Schedule.objects.exists()
-    said(browser.post(where, {**act, **YES, "typed": "nightly"}))
-
-    assert not Schedule.objects.exists()
-
-
-def test_what_code_declares_is_not_deleted(browser: Client) -> None:
-    schedule = make_schedule(source="code")
-    act = {"action": "delete", **YES, "typed": "nightly"}
-
-    told = said(browser.post(url("act_on_schedule", schedule.name), act))
-
-    assert "declared in code" in told
-    assert Schedule.objects.exists()
-    page = shown(browser.get(url("schedule", schedule.name)))
-    assert 'value="delete"' not in page
-
-
 # --- hostile requests ----------------------------------------------------------------
 
 
@@ -533,110 +367,3 @@ def test_a_reason_of_many_lines_is_one_line_on_record(browser: Client) -> None:
     assert reason is not None
     assert reason.startswith("a\\nb\\x1b")
     assert len(reason) == 500
-
-
-SCHEDULE = {
-    "name": "hourly",
-    "task": "testproject.tasks.add",
-    "cron": "0 * * * *",
-    "timezone": "Europe/Rome",
-    "catch_up": "latest",
-    "overlap": "skip",
-    "args": "[1, 2]",
-    "kwargs": "",
-}
-
-
-def test_a_schedule_is_added(browser: Client) -> None:
-    shown(browser.get(url("new_schedule")))
-
-    answer = browser.post(url("new_schedule"), SCHEDULE)
-
-    assert answer["Location"] == url("schedule", "hourly")
-    made = Schedule.objects.get()
-    assert (made.cron, made.timezone, made.overlap) == (
-        "0 * * * *",
-        "Europe/Rome",
-        "skip",
-    )
-    assert made.args == {"args": [1, 2], "kwargs": {}}
-    assert acted() == [("create_schedule", "hourly", "dashboard")]
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "reason"),
-    [
-        ("cron", "61 * * * *", "61"),
-        ("cron", "", "in one way"),
-        ("every", "60", "in one way"),
-        ("timezone", "Mars/Base", "Mars/Base"),
-        ("name", "", "required"),
-        ("args", "{}", "Give a list"),
-        ("priority", "1000", "1000"),
-    ],
-)
-def test_what_cannot_be_kept_of_a_schedule_is_told_at_its_field(
-    browser: Client, field: str, value: str, reason: str
-) -> None:
-    answer = browser.post(url("new_schedule"), {**SCHEDULE, field: value})
-
-    page = shown(answer)
-    assert 'class="wrong"' in page
-    assert reason in page
-    assert not Schedule.objects.exists()
-
-
-def test_a_name_is_given_once(browser: Client) -> None:
-    make_schedule(name="hourly")
-
-    page = shown(browser.post(url("new_schedule"), SCHEDULE))
-
-    assert "there is a schedule" in page
-    assert Schedule.objects.count() == 1
-
-
-def test_a_schedule_is_edited_and_only_what_was_changed(browser: Client) -> None:
-    stored = {"args": [], "kwargs": {"token": "canary"}}
-    schedule = make_schedule(args=stored, excluded="2026-12-25")
-    form = browser.get(url("edit_schedule", schedule.name))
-    fields = given(form)
-
-    answer = browser.post(
-        url("edit_schedule", schedule.name),
-        {**fields, "name": "weekly", "cron": "0 3 * * 1", "every": ""},
-    )
-
-    assert "canary" not in shown(form)
-    assert answer["Location"] == url("schedule", "weekly")
-    schedule.refresh_from_db()
-    assert (schedule.cron, schedule.args, schedule.excluded) == (
-        "0 3 * * 1",
-        stored,
-        "2026-12-25",
-    )
-    assert sorted(Audit.objects.get().detail) == ["cron", "name"]
-
-
-def test_what_code_declares_is_not_edited(browser: Client) -> None:
-    schedule = make_schedule(source="code")
-    fields = given(browser.get(url("edit_schedule", schedule.name)))
-
-    page = shown(
-        browser.post(
-            url("edit_schedule", schedule.name), {**fields, "cron": "0 4 * * *"}
-        )
-    )
-
-    assert "declared in code" in page
-    assert "/edit/" not in shown(browser.get(url("schedule", schedule.name)))
-
-
-@pytest.mark.parametrize("name", ["new_schedule", "edit_schedule"])
-def test_a_schedules_form_is_for_who_manages_them(
-    browser_of: Callable[..., Client], name: str
-) -> None:
-    where = [make_schedule().name] if name == "edit_schedule" else []
-
-    answer = browser_of("view_schedule").get(url(name, *where))
-
-    assert answer.status_code == 403
