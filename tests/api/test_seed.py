@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -181,6 +182,20 @@ def test_get_metrics_is_for_prometheus_and_closed(slash: str) -> None:
     assert opened["Content-Type"].startswith("text/plain")
     assert b"relay_build_info" in opened.content
     assert closed.status_code == 401
+
+
+@SLASHES
+def test_get_dashboard_is_a_page_for_who_is_logged_in(slash: str) -> None:
+    browser = Client()
+    browser.force_login(User.objects.create_superuser("ada"))
+
+    opened = browser.get(f"/dashboard{slash}", follow=True)
+    closed = Client().get("/dashboard/")
+
+    assert opened.status_code == 200
+    assert opened["Content-Type"].startswith("text/html")
+    assert closed.status_code == 302
+    assert "login" in closed["Location"]
 
 
 @pytest.mark.parametrize(
