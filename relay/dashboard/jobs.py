@@ -21,8 +21,10 @@ from relay.tasks import all_tasks, known_queues
 __all__ = ["job", "jobs"]
 
 PER_PAGE: Final = 50
-# Of the query, what says which jobs.
-_PARAMETERS: Final = ("q", "state", "queue", "task")
+# The fields of the search; the rest of the query stays as it is.
+_FIELDS: Final = ("q", "queue", "task")
+# Of the query, what does not say which jobs.
+_OTHER: Final = ("part", "cursor")
 _FINAL: Final = frozenset(state.value for state in FINAL_STATES)
 # By the first column of an order, which of the list's it is.
 _SORTED: Final = {"-id": "created", "run_at": "run_at", "-finished_at": "finished"}
@@ -40,12 +42,13 @@ _BEFORE: Final = ("blocked", "scheduled", "retrying")
 def jobs(request: HttpRequest, actor: Actor) -> HttpResponse:
     """List jobs, a page of them, with a way to act on them."""
     actor.require("view_job", "list_jobs")
-    given = {n: request.GET[n].strip() for n in _PARAMETERS if request.GET.get(n)}
+    given = {n: request.GET[n].strip() for n in request.GET if n not in _OTHER}
+    given = {n: v for n, v in given.items() if v}
     if (job_id := _uuid(given.get("q", ""))) is not None:
         return HttpResponseRedirect(link("job", job_id))
     wanted, wrong = JobFilter(()), None
     try:
-        wanted = operations.from_parameters({n: v for n, v in given.items() if v})
+        wanted = operations.from_parameters(given)
     except ArgumentError as error:
         wrong = str(error)
     for permission in sorted(wanted.permissions):
@@ -53,6 +56,7 @@ def jobs(request: HttpRequest, actor: Actor) -> HttpResponse:
     values = {
         "title": _("Jobs"),
         "given": given,
+        "others": [(n, v) for n, v in given.items() if n not in _FIELDS],
         "filter": str(wanted),
         "queues": sorted(known_queues()),
         "tasks": sorted(all_tasks()),

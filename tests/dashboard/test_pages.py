@@ -140,10 +140,24 @@ def test_the_list_takes_the_filter_language(browser: Client) -> None:
     assert str(found.pk) in page
 
 
-def test_a_filter_that_cannot_be_read_is_told_and_changes_nothing(
+def test_each_qualifier_is_a_parameter_too_and_a_new_search_keeps_it(
     browser: Client,
 ) -> None:
-    page = shown(browser.get(url("jobs", query="q=colour:red")))
+    found = make_job("failed", error_class="ValueError")
+    make_job("failed", error_class="KeyError")
+
+    page = shown(browser.get(url("jobs", query="state=failed&error=ValueError")))
+
+    assert page.count('<tr id="job-') == 1
+    assert str(found.pk) in page
+    assert '<input type="hidden" name="error" value="ValueError">' in page
+
+
+@pytest.mark.parametrize("query", ["q=colour:red", "colour=red"])
+def test_a_filter_that_cannot_be_read_is_told_and_changes_nothing(
+    browser: Client, query: str
+) -> None:
+    page = shown(browser.get(url("jobs", query=query)))
 
     assert "unknown qualifier" in page
     assert 'name="action"' not in page
