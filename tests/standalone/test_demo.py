@@ -46,7 +46,7 @@ class Served:
 
     Attributes:
         taken_port: asked for, but in use.
-        page: what the admin's address answered.
+        page: what the dashboard's address led to, the admin's login.
     """
 
     place: Path
@@ -65,7 +65,8 @@ def first_run() -> Iterator[Served]:
         taken.listen()
         port = taken.getsockname()[1]
         with started(made, "--port", str(port)) as process:
-            address = written(made / "output", r"^admin +(\S+)$", process)
+            written(made / "output", r"^admin +(\S+)$", process)
+            address = written(made / "output", r"^dashboard +(\S+)$", process)
             written(made / "output", r"^password +(\S{12,})$", process)
             with urllib.request.urlopen(address, timeout=60) as answer:
                 page = answer.read().decode()
@@ -283,7 +284,7 @@ def add_schedules(place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_admin_is_served_until_a_signal_on_the_next_free_port(
+def test_the_dashboard_and_the_admin_are_served_until_a_signal_on_the_next_free_port(
     first_run: Served,
 ) -> None:
     assert f"port {first_run.taken_port} is in use" in first_run.output

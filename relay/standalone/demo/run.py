@@ -352,7 +352,8 @@ def _serve_admin(
         terminal.write()
         if server.port != options.port:
             terminal.write(f"port {options.port} is in use, so this is {server.port}")
-        terminal.write(f"admin     {server.address}")
+        terminal.write(f"dashboard {server.address}relay/dashboard/")
+        terminal.write(f"admin     {server.address}admin/")
         terminal.write(f"user      {USER}")
         terminal.write(f"password  {_make_user()}")
         terminal.write("The other worker and the scheduler go on. Ctrl-C stops it all.")

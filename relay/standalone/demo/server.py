@@ -1,4 +1,4 @@
-"""The admin over HTTP, by Django's own server in threads of this process."""
+"""The dashboard and the admin, by Django's own server in threads of this process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class AdminServer:
 
     @property
     def address(self) -> str:
-        return f"http://{HOST}:{self.port}/admin/"
+        return f"http://{HOST}:{self.port}/"
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -21,6 +21,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 ROOT_URLCONF = "relay.standalone.demo.urls"
 STATIC_URL = "static/"
+LOGIN_URL = "admin:login"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 RELAY = {
