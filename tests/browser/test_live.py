@@ -130,7 +130,7 @@ def test_a_question_is_a_dialog_that_escape_leaves(
 
 
 @pytest.mark.parametrize("javascript", [True, False])
-def test_hostile_texts_do_nothing(
+def test_failure_016_hostile_texts_do_nothing(
     open_page: Callable[..., Page], log_in: Callable[[Page], None], javascript: bool
 ) -> None:
     bad = '<img src=x onerror="document.title=1"><script>document.title=1</script>'

@@ -90,7 +90,7 @@ def test_a_page_of_nothing_opens(browser: Client, name: str) -> None:
 
 # The page of the system has the checks run, which ask for themselves.
 @pytest.mark.parametrize("name", [each for each in PAGES if each != "system"])
-def test_a_page_reads_at_most_six_times(browser: Client, name: str) -> None:
+def test_failure_050_a_page_reads_at_most_six_times(browser: Client, name: str) -> None:
     fill()
     browser.get(url(name))
 
@@ -172,7 +172,7 @@ def test_an_id_leads_to_its_job(browser: Client) -> None:
     assert answer["Location"] == url("job", job.pk)
 
 
-def test_pages_of_the_list_follow_each_other(browser: Client) -> None:
+def test_failure_136_pages_of_the_list_follow_each_other(browser: Client) -> None:
     ids = {str(make_job("failed").pk) for _ in range(60)}
     where = url("jobs", query="state=failed")
 
@@ -222,7 +222,7 @@ def test_a_job_that_is_gone_is_not_found(browser: Client) -> None:
     assert "does not exist" in answer.content.decode()
 
 
-def test_what_jobs_bring_is_text(browser: Client) -> None:
+def test_failure_016_what_jobs_bring_is_text(browser: Client) -> None:
     job = make_job(
         "failed",
         task=HOSTILE,
@@ -247,8 +247,10 @@ def test_what_jobs_bring_is_text(browser: Client) -> None:
     Queue.objects.create(name=HOSTILE)
     make_worker(name=HOSTILE, host=HOSTILE, queues=[HOSTILE])
     BulkOperation.objects.create(action=HOSTILE, filter=HOSTILE, actor=HOSTILE)
+    make_schedule(name=HOSTILE)
     where = [url(name) for name in PAGES]
     where += [*(url("job", job.pk, query=f"show={show}") for show in SHOWN)]
+    where += [url("schedule", HOSTILE), url("queue", HOSTILE)]
     where += [url("replay_job", job.pk), url("jobs", query=f"q={quote(HOSTILE)}")]
 
     for each in where:
@@ -310,7 +312,7 @@ def test_payloads_are_masks_without_view_payload(
     assert str(job.pk) not in answer.content.decode()
 
 
-def test_secrets_are_masks_with_view_payload_too(browser: Client) -> None:
+def test_failure_056_secrets_are_masks_with_view_payload_too(browser: Client) -> None:
     job = make_job("failed", args={"args": ["seen"], "kwargs": {"token": "canary"}})
 
     for where in (url("jobs"), url("job", job.pk), url("replay_job", job.pk)):
