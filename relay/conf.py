@@ -52,6 +52,9 @@ _DURATIONS: Final = {
     "unknown_task_limit": timedelta(0),
 }
 _RETENTIONS: Final = ("completed", "failed", "cancelled", "result")
+_SWITCHES: Final = (
+    *("notify", "schedule_in_workers", "transaction_pooler", "read_only", "admin"),
+)
 _NUMBERS: Final = {
     "max_retries": 0,
     "concurrency": 1,
@@ -188,6 +191,8 @@ class Settings:
     access: str | None = None
     # No surface changes anything: jobs run, nobody steers them.
     read_only: bool = False
+    # Show relay in Django's admin; False leaves that to relay.admin.register().
+    admin: bool = True
     # A regular expression: what is stored under a name in which it is found is shown
     # nowhere.
     redacted_names: str = "token|secret|pass|key|auth|cookie|card"
@@ -217,7 +222,7 @@ class Settings:
         object.__setattr__(self, "api", _read_api(self.api))
         object.__setattr__(self, "encryption_keys", _read_keys(self.encryption_keys))
         _check_pattern("redacted_names", self.redacted_names)
-        for key in ("notify", "schedule_in_workers", "transaction_pooler", "read_only"):
+        for key in _SWITCHES:
             if not isinstance(getattr(self, key), bool):
                 raise _refused(key, getattr(self, key), "give True or False")
         if not isinstance(self.capture_logs, bool) and self.capture_logs != "failed":

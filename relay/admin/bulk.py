@@ -14,15 +14,16 @@ from relay.admin.lists import RelayAdmin, actor_of
 from relay.exceptions import Conflict, NotFound
 from relay.models import BulkOperation
 
-__all__ = ["BulkOperationAdmin"]
+__all__ = ["BulkOperationAdminMixin"]
 
 MOST_AT_ONCE: Final = 100
 
 
-@admin.register(BulkOperation)
-class BulkOperationAdmin(RelayAdmin):
+class BulkOperationAdminMixin(RelayAdmin):
     """One operation a line, the newest first."""
 
+    view_permission = "view_bulkoperation"
+    buttons = {"cancel": "Cancel"}  # noqa: RUF012 - never written
     list_display = (
         "id",
         "action",
@@ -59,6 +60,9 @@ class BulkOperationAdmin(RelayAdmin):
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ("-id",)
+
+    def is_possible(self, action: str, row: BulkOperation) -> bool:
+        return row.finished_at is None
 
     @admin.display(description="skipped")
     def left(self, bulk: Any) -> str | None:

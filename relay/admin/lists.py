@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db import models
 from django.http import HttpRequest, HttpResponse
@@ -22,9 +21,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timezone import is_aware, localtime
 
+from relay.admin.acting import ActingAdmin, actor_of, row_of_page
 from relay.conf import get_settings
 from relay.exceptions import ReadTimeout
-from relay.operations import Actor
 from relay.queries.reading import COUNT_CAP, SHOWN_CHARACTERS, bounded_read, clamped
 
 __all__ = [
@@ -108,10 +107,8 @@ class _Capped(int):
 
 
 if TYPE_CHECKING:
-    _ModelAdmin = admin.ModelAdmin[Any]
     _Paginator = Paginator[Any]
 else:
-    _ModelAdmin = admin.ModelAdmin
     _Paginator = Paginator
 
 
@@ -147,13 +144,15 @@ class RelayChangeList(ChangeList):
         self.result_list = [made_readable(row) for row in self.result_list]
 
 
-class RelayAdmin(_ModelAdmin):
+class RelayAdmin(ActingAdmin):
     """What relay's tables share in the admin: rows are looked at, not edited.
 
-    Each action asks for the permission of its act, as relay.operations has it; no form
-    writes, unless a subclass says so. Times that Python cannot hold are shown as the
-    nearest it can.
+    A mixin, for Django's ModelAdmin or another. No form writes, unless a subclass says
+    so. Times that Python cannot hold are shown as the nearest it can.
     """
+
+    # The permission to look, one of relay.operations.PERMISSIONS.
+    view_permission: str
 
     # Columns that no list shows and that may be large.
     large_columns: Sequence[str] = ()
@@ -253,15 +252,6 @@ class RelayAdmin(_ModelAdmin):
     ) -> bool:
         return lookup in self.filter_parameters
 
-    def get_actions(
-        self, request: HttpRequest, action_location: Any = None
-    ) -> dict[str, Any]:
-        # Django 6.1 looks for the argument by its name; 6.0 does not know it.
-        where = {} if action_location is None else {"action_location": action_location}
-        found: dict[str, Any] = super().get_actions(request, **where)
-        found.pop("delete_selected", None)
-        return found
-
     def selected_ids(
         self, request: HttpRequest, queryset: models.QuerySet[Any], *, limit: int
     ) -> list[Any] | None:
@@ -270,6 +260,8 @@ class RelayAdmin(_ModelAdmin):
         What was ticked counts even if it has left the list's filter since: the act
         itself says what it skipped.
         """
+        if (key := row_of_page(request)) is not None:
+            return [self.opts.pk.to_python(key)]
         if request.POST.get("select_across") == "1":
             with bounded_read(self.alias, bitmaps=self.needs_bitmaps(request)):
                 ids = list(queryset.values_list("pk", flat=True)[: limit + 1])
@@ -290,7 +282,7 @@ class RelayAdmin(_ModelAdmin):
         self, request: HttpRequest, queryset: models.QuerySet[Any], *, limit: int
     ) -> bool:
         """Tell whether an action is about the whole list, and that is longer."""
-        if request.POST.get("select_across") != "1":
+        if request.POST.get("select_across") != "1" or row_of_page(request):
             return False
         with bounded_read(self.alias, bitmaps=self.needs_bitmaps(request)):
             return len(queryset.values_list("pk")[: limit + 1]) > limit
@@ -323,11 +315,6 @@ class RelayAdmin(_ModelAdmin):
         except NoReverseMatch:  # the host's admin site leaves that model out
             return format_html("{}", key)
 
-    def log_acts(self, request: HttpRequest, rows: Sequence[Any], message: str) -> None:
-        """Write Django's own log of what was done, one entry a row."""
-        if rows and request.user.pk is not None:
-            LogEntry.objects.log_actions(request.user.pk, rows, CHANGE, message)
-
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
@@ -335,19 +322,13 @@ class RelayAdmin(_ModelAdmin):
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        # Asked about a row: may the form be saved? About none: may actions be used?
-        return obj is None and super().has_change_permission(request)
+        return False
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return super().has_view_permission(request)
+        return actor_of(request).may(self.view_permission)
 
-
-def actor_of(request: HttpRequest) -> Actor:
-    """Return who asks for an act, and what they may do.
-
-    Raises:
-        PermissionDenied: nobody is logged in.
-    """
-    if not request.user.is_authenticated:
-        raise PermissionDenied
-    return Actor.of_request(request, source="admin")
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        # Asked on the page where one logs in, too.
+        if not request.user.is_authenticated:
+            return False
+        return bool(self.has_view_or_change_permission(request))

@@ -15,7 +15,7 @@ from relay.admin.lists import RelayAdmin
 from relay.conf import get_settings
 from relay.models import Occurrence, Schedule
 
-__all__ = ["OccurrenceAdmin"]
+__all__ = ["OccurrenceAdminMixin"]
 
 # Schedules offered to filter occurrences by.
 MOST_OFFERED: Final = 1_000
@@ -46,10 +46,10 @@ class OfSchedule(admin.SimpleListFilter):
             raise IncorrectLookupParameters(f"{value!r} is no id") from error
 
 
-@admin.register(Occurrence)
-class OccurrenceAdmin(RelayAdmin):
+class OccurrenceAdminMixin(RelayAdmin):
     """One due instant a line, the newest first."""
 
+    view_permission = "view_schedule"
     filter_parameters = ("schedule",)
 
     list_display = (

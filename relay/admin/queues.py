@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.db.models.expressions import RawSQL
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern
+from django.utils.html import format_html
 
 from relay import operations
+from relay.admin.acting import Tool
 from relay.admin.lists import RelayAdmin, actor_of
 from relay.engine.policy import Policy
 from relay.exceptions import ArgumentError
 from relay.models import Queue
 
-__all__ = ["QueueAdmin"]
+__all__ = ["QueueAdminMixin"]
 
 # Counted no further, so that a long queue costs no more than a short one.
 COUNT_CAP: Final = 1_000
@@ -41,10 +46,16 @@ _IS_PAUSED: Final = """
 """
 
 
-@admin.register(Queue)
-class QueueAdmin(RelayAdmin):
+class QueueAdminMixin(RelayAdmin):
     """One queue a line; workers make the rows, what may be changed are actions."""
 
+    view_permission = "view_queue"
+    buttons = {  # noqa: RUF012 - never written
+        "pause": "Pause",
+        "resume": "Resume",
+        "order_fifo": "Order by first in, first out",
+        "order_by_priority": "Order by priority",
+    }
     list_display = (
         "name",
         "policy",
@@ -87,6 +98,14 @@ class QueueAdmin(RelayAdmin):
     @admin.display(description="running jobs")
     def running(self, queue: Any) -> str:
         return _capped(queue.running_count)
+
+    def is_possible(self, action: str, row: Any) -> bool:
+        if action in ("order_fifo", "order_by_priority"):
+            return bool((row.policy == "fifo") == (action == "order_by_priority"))
+        is_paused = bool(row.paused_now)
+        if action == "resume":
+            return is_paused
+        return not is_paused or row.paused_until is not None
 
     def has_manage_permission(self, request: HttpRequest) -> bool:
         return actor_of(request).may("manage_queue")
@@ -167,6 +186,45 @@ class QueueAdmin(RelayAdmin):
         if len(changed) < len(names):
             message += f", {len(names) - len(changed):,} skipped: {policy} already"
         self.message_user(request, f"{message}.", messages.SUCCESS)
+
+    # --- purge -----------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        return [self.page_url("purge", self.purge_view), *super().get_urls()]
+
+    def tools(self, request: HttpRequest, row: Any) -> list[Tool]:
+        found = super().tools(request, row)
+        if self.has_manage_permission(request):
+            found.append(Tool(label="Purge", url=self.url_of("purge", row.pk)))
+        return found
+
+    def purge_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Delete what waits in a queue, once its name was typed."""
+        if not self.has_manage_permission(request):
+            raise PermissionDenied
+        queue = self.get_object(request, unquote(object_id))
+        if queue is None:
+            return self.is_gone(request, object_id)
+        if not self.is_confirmed(request, typed=queue.name):
+            lines = (
+                f"Every job of the queue {queue.name} that waits is deleted: "
+                "scheduled, retrying and queued ones. Running ones go on.",
+                f"Queued now: {self.waiting(queue)}.",
+            )
+            title = f"Purge the queue {queue.name}"
+            return self.ask(
+                request, title=title, lines=lines, button="Purge", typed=queue.name
+            )
+        try:
+            bulk = operations.purge_queue(actor_of(request), queue.name)
+        except ArgumentError as error:  # a row that was written by hand
+            self.message_user(request, f"Nothing was done: {error}.", messages.ERROR)
+            return HttpResponseRedirect(self.url_of("change", queue.pk))
+        self.log_acts(request, [queue], "Queue purged.")
+        link = self.link("bulkoperation", bulk.pk)
+        message = format_html("A worker deletes them, 1,000 at a time: {}.", link)
+        self.message_user(request, message, messages.SUCCESS)
+        return HttpResponseRedirect(self.url_of("change", queue.pk))
 
     def _rows(self, names: list[str]) -> list[Queue]:
         rows = Queue.objects.using(self.alias).filter(name__in=names)

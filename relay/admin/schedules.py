@@ -11,7 +11,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.admin.widgets import AdminTextInputWidget
 from django.db import models
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
@@ -25,13 +25,15 @@ from relay.admin.schedule_form import (
     SpanField,
     as_span,
 )
-from relay.exceptions import NotFound, ScheduleError
+from relay.exceptions import Conflict, NotFound, ScheduleError
 from relay.models import Occurrence, OccurrenceState, Schedule, ScheduleSource
 from relay.queries.reading import clamped
+from relay.scheduler.expression import parse
 from relay.scheduler.lateness import Lateness, read_lateness
 from relay.scheduler.preview import Run, preview
+from relay.scheduler.words import in_words
 
-__all__ = ["ScheduleAdmin"]
+__all__ = ["ScheduleAdminMixin"]
 
 NEXT_FIRES: Final = 10
 # Occurrences shown on a schedule's page, of so many that are looked at.
@@ -121,10 +123,15 @@ def _span_of(name: str, label: str) -> Callable[[Schedule], str]:
 _SPANS_SHOWN: Final = {name: _span_of(name, label) for name, label in SPANS.items()}
 
 
-@admin.register(Schedule)
-class ScheduleAdmin(RelayAdmin):
+class ScheduleAdminMixin(RelayAdmin):
     """One schedule a line. What code declares is edited in the code."""
 
+    view_permission = "view_schedule"
+    buttons = {  # noqa: RUF012 - never written
+        "run_now": "Run now",
+        "enable": "Enable",
+        "disable": "Disable",
+    }
     form = ScheduleForm
     formfield_overrides = {  # noqa: RUF012 - never written
         models.JSONField: {"form_class": ArgumentsField}
@@ -146,7 +153,7 @@ class ScheduleAdmin(RelayAdmin):
     actions = ("run_now", "enable", "disable")
     fieldsets = (
         (None, {"fields": ("name", "enabled", "source", "trouble")}),
-        ("When", {"fields": (*_WHEN, "next_fires")}),
+        ("When", {"fields": (*_WHEN, "words", "next_fires")}),
         ("What", {"fields": _WHAT}),
         (
             "Late, missed and overlapping runs",
@@ -175,6 +182,7 @@ class ScheduleAdmin(RelayAdmin):
     _shown_only = (
         "source",
         "trouble",
+        "words",
         "next_fires",
         "latest",
         "not_run",
@@ -232,6 +240,9 @@ class ScheduleAdmin(RelayAdmin):
                 kwargs["empty_value"] = None
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
+    def is_possible(self, action: str, row: Schedule) -> bool:
+        return {"enable": not row.enabled, "disable": row.enabled}.get(action, True)
+
     def has_manage_permission(self, request: HttpRequest) -> bool:
         return actor_of(request).may("manage_schedule")
 
@@ -253,12 +264,6 @@ class ScheduleAdmin(RelayAdmin):
             return False  # a sync would make it again
         return self.has_manage_permission(request)
 
-    def get_deleted_objects(
-        self, objs: Any, request: HttpRequest
-    ) -> tuple[list[Any], dict[str, int], set[str], list[str]]:
-        """Name the schedules only: their occurrences may be millions."""
-        return [str(schedule) for schedule in objs], {"schedules": len(objs)}, set(), []
-
     def save_model(
         self, request: HttpRequest, obj: Schedule, form: Any, change: bool
     ) -> None:
@@ -267,6 +272,19 @@ class ScheduleAdmin(RelayAdmin):
             operations.edit_schedule(actor, obj, form.changed_data)
         else:
             operations.create_schedule(actor, obj)
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> HttpResponse:
+        try:
+            return super().changeform_view(request, object_id, *args, **kwargs)
+        except (Conflict, NotFound) as error:  # since the form was checked
+            self.message_user(request, f"Nothing was saved: {error}.", messages.ERROR)
+            return HttpResponseRedirect(self.url_of("changelist"))
 
     def delete_model(self, request: HttpRequest, obj: Schedule) -> None:
         operations.delete_schedule(actor_of(request), obj.pk)
@@ -299,6 +317,17 @@ class ScheduleAdmin(RelayAdmin):
             rows = read_lateness(using=self.alias)
             lateness = next((row for row in rows if row.id == schedule.pk), None)
         return None if lateness is None else _describe(lateness)
+
+    @admin.display(description="in words")
+    def words(self, schedule: Schedule) -> str | None:
+        if not schedule.cron:
+            return self.when(schedule)
+        hash_id = str(schedule.pk)
+        try:
+            spec = parse(schedule.cron, seconds=schedule.seconds, hash_id=hash_id)
+        except ScheduleError as error:
+            return str(error)
+        return in_words(spec)
 
     @admin.display(description=f"next {NEXT_FIRES} runs")
     def next_fires(self, schedule: Schedule) -> SafeString | str | None:

@@ -17,7 +17,7 @@ from relay.exceptions import Conflict, NotFound
 from relay.models import Worker, WorkerState
 from relay.queries.reading import pretty
 
-__all__ = ["WorkerAdmin"]
+__all__ = ["WorkerAdminMixin"]
 
 MOST_AT_ONCE: Final = 100
 
@@ -28,10 +28,15 @@ class WorkerStateFilter(StateFilter):
     states = WorkerState
 
 
-@admin.register(Worker)
-class WorkerAdmin(RelayAdmin):
+class WorkerAdminMixin(RelayAdmin):
     """One child process a line, the newest first."""
 
+    view_permission = "view_worker"
+    buttons = {  # noqa: RUF012 - never written
+        "quiet": "Quiet",
+        "resume": "Let it claim again",
+        "shut_down": "Shut down",
+    }
     large_columns = ("stats",)
     page_annotations = {"shown_stats": pretty("stats")}  # noqa: RUF012 - never written
     filter_parameters = ("state",)
@@ -67,6 +72,12 @@ class WorkerAdmin(RelayAdmin):
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ("-id",)
+
+    def is_possible(self, action: str, row: Worker) -> bool:
+        if row.state in (WorkerState.STOPPED, WorkerState.LOST):
+            return False
+        is_quiet = row.state == WorkerState.QUIET
+        return {"quiet": not is_quiet, "resume": is_quiet}.get(action, True)
 
     @admin.display(description="queues")
     def queue_names(self, worker: Worker) -> str:

@@ -147,7 +147,12 @@ class JobFilter:
 
     def jobs(self, *, using: str) -> models.QuerySet[Job]:
         """Return the jobs, in the order that an index gives."""
-        rows = Job.objects.using(using).filter(self.conditions())
+        rows = self.among(Job.objects.using(using), using=using)
+        return rows.order_by(*self.order)
+
+    def among(self, rows: models.QuerySet[Job], *, using: str) -> models.QuerySet[Job]:
+        """Return those of the rows that are meant, in whatever order they have."""
+        rows = rows.filter(self.conditions())
         if self.states == frozenset({"queued"}):
             rows = rows.filter(concurrency_key__isnull=True)  # as the index says
         names = {term.name for term in self.terms}
@@ -158,7 +163,7 @@ class JobFilter:
             edge = models.Subquery(newest[NEWEST : NEWEST + 1])
             first = Coalesce(edge, models.Value(UUID(int=0)))
             rows = rows.filter(pk__gte=first)
-        return rows.order_by(*self.order)
+        return rows
 
     @property
     def order(self) -> tuple[str, ...]:

@@ -29,12 +29,7 @@ LEFT_OUT = {
         "revoke_token",
     },
     "admin": {
-        "enqueue_job",
-        "edit_job",
-        "replay_job",  # with other arguments
-        "delete_jobs",
-        "purge_queue",
-        "create_token",
+        "create_token",  # as above
         "revoke_token",
     },
     "api": {

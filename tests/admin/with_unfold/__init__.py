@@ -1,0 +1,1 @@
+"""A project whose admin is django-unfold's."""
