@@ -32,6 +32,7 @@ def pause_queue(act: Act, queue: str, *, until: datetime | None = None) -> None:
     except ValueError as error:
         raise ArgumentError(str(error)) from None
     act.note(queue, until=None if until is None else until.isoformat())
+    act.log("queue.paused", "queue paused", queue=queue)
 
 
 @operation("manage_queue", subject="queue")
@@ -44,6 +45,7 @@ def resume_queue(act: Act, queue: str) -> bool:
     is_changed = pause.resume(queue, actor=act.actor.name, using=act.using)
     if is_changed:
         act.note(queue)
+        act.log("queue.resumed", "queue resumed", queue=queue)
     return is_changed
 
 

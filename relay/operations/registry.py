@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -16,6 +17,8 @@ from relay.models import Audit
 from relay.operations.actor import PERMISSIONS, Actor
 
 __all__ = ["Act", "Operation", "Subject", "all_operations", "operation"]
+
+logger = logging.getLogger("relay.operations")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,6 +66,18 @@ class Act:
             detail: what JSON can carry; never arguments or results.
         """
         self.notes.append((str(target), detail or None))
+
+    def log(self, event: str, message: str, **fields: Any) -> None:
+        """Log what was done, with who did it and why, once it is committed.
+
+        Args:
+            event: its name in docs/reference/logs.md.
+        """
+        who = {"actor": self.actor.name, "reason": self.actor.reason}
+        tell = functools.partial(
+            logger.info, message, extra={"event": event, **fields, **who}
+        )
+        transaction.on_commit(tell, using=self.using, robust=True)
 
 
 _operations: Final[dict[str, Operation]] = {}
