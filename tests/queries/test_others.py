@@ -132,7 +132,8 @@ def test_a_worker_tells_what_it_runs_and_when_it_was_heard_of() -> None:
     jobs = [make_job("running", queue="mail", worker_id=worker.pk) for _ in range(2)]
     make_job("running", queue="mail", worker_id=make_worker(name="w2").pk)
 
-    one, two = queries.list_workers(ME)["results"][::-1]
+    listed = {each["name"]: each for each in queries.list_workers(ME)["results"]}
+    one, two = listed["w1"], listed["w2"]
     found = queries.get_worker(ME, str(worker.pk))
 
     check(one, documents.WorkerDocument)
