@@ -27,7 +27,7 @@ __all__ = ["database", "workers"]
 
 AXE = Path(__file__).parent / "axe.min.js"
 # Milliseconds that the browser waits for what a page is to show.
-PATIENCE_MS = 60_000
+PATIENCE_MS = 120_000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
