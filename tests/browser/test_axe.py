@@ -6,22 +6,35 @@ import hashlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from relay.models import Queue
+from relay.tasks import Task, _tasks
 from tests.browser.conftest import AXE
 from tests.dashboard.pages import PAGES
 from tests.dashboard.test_pages import fill
+from tests.operations.factory import make_job
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 RULES = {"resultTypes": ["violations"], "runOnly": TAGS}
+LONG = "n" * 90
 OVERFLOWS = "document.documentElement.scrollWidth > window.innerWidth"
 
 
 def test_axe_finds_nothing_serious_in_both_themes_at_320_and_1280_px(
-    open_page: Callable[..., Page], log_in: Callable[[Page], None]
+    open_page: Callable[..., Page],
+    log_in: Callable[[Page], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = fill(2)
+    # Names that are as long as they may be must not widen the page.
+    Queue.objects.create(name=LONG)
+    long_task = Task(fill, name=f"tests.{LONG}", queue=LONG)
+    monkeypatch.setitem(_tasks, long_task.name, long_task)
+    make_job("failed", task=long_task.name, queue=LONG, error_class=LONG)
     page = open_page()
     log_in(page)
     where = [f"{name}/" for name in PAGES if name != "overview"]
