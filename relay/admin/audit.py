@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, Final
 
 from django.contrib import admin
@@ -27,8 +28,9 @@ _SOURCES: Final = ("dashboard", "admin", "api", "cli", "system")
 class _ChoiceFilter(admin.SimpleListFilter):
     """By a column whose values are known; among the newest rows."""
 
+    @abstractmethod
     def choices_of(self) -> tuple[str, ...]:
-        raise NotImplementedError
+        """Return what may stand in the column."""
 
     def lookups(
         self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]

@@ -13,8 +13,8 @@ from django.db import models
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.utils import timezone
 
-from relay.admin.job_acts import MOST_AT_ONCE
-from relay.admin.lists import RelayAdmin, actor_of
+from relay.admin.job_acts import MOST_AT_ONCE, JobActs
+from relay.admin.lists import actor_of
 from relay.exceptions import RelayError
 from relay.models import Job
 from relay.operations import Actor, JobFilter, from_parameters
@@ -31,12 +31,8 @@ PAGE: Final = 500
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
-class JobExport(RelayAdmin):
+class JobExport(JobActs):
     """Two actions: the jobs of a list as JSON lines, or as CSV."""
-
-    def filter_of(self, request: HttpRequest) -> JobFilter:
-        """Return which jobs the list shows."""
-        raise NotImplementedError
 
     @admin.action(description="Export selected jobs (JSONL)", permissions=["view"])
     def export_jsonl(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -54,9 +55,9 @@ class JobActs(RelayAdmin):
         "run_now": "Run now",
     }
 
+    @abstractmethod
     def filter_of(self, request: HttpRequest) -> JobFilter:
         """Return which jobs the list shows."""
-        raise NotImplementedError
 
     def is_possible(self, action: str, row: Job) -> bool:
         return row.state in _STATES[action]

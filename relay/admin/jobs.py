@@ -13,7 +13,6 @@ from django.db.models.functions import Cast
 from django.http import HttpRequest
 
 from relay.admin.export import JobExport
-from relay.admin.job_acts import JobActs
 from relay.admin.job_editing import JobEditing
 from relay.admin.job_page import JobPage
 from relay.admin.lists import actor_of
@@ -137,7 +136,7 @@ def _term_of(request: HttpRequest) -> str:
     return "" if "\x00" in term else term  # the list says so by itself
 
 
-class JobAdminMixin(JobEditing, JobExport, JobActs, JobPage):
+class JobAdminMixin(JobEditing, JobExport, JobPage):
     """One job a line. What is done to one is an operation's act."""
 
     view_permission = "view_job"
