@@ -127,3 +127,21 @@ def test_failure_107_check_and_the_import_of_tasks_never_touch_the_database(
         DJANGO_SETTINGS_MODULE="down_settings",
         PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}",
     )
+
+
+def test_each_name_is_found_in_its_home() -> None:
+    assert sorted(relay._HOME) == relay.__all__
+    for name in relay.__all__:
+        assert name in dir(relay)
+    with pytest.raises(AttributeError, match="no attribute 'enqueu'"):
+        getattr(relay, "enqueu")  # noqa: B009 - no name that mypy knows
+
+
+def test_importing_relay_does_not_load_django() -> None:
+    printed = run(
+        "import sys, relay\n"
+        "heavy = {name.partition('.')[0] for name in sys.modules}\n"
+        "print(heavy & {'django', 'psycopg', 'asgiref', 'croniter'})"
+    )
+
+    assert printed == "set()\n"
