@@ -21,7 +21,7 @@ from relay.conf import check_queue_name
 from relay.exceptions import ArgumentError
 from relay.labels import check_tag
 from relay.models import JobState
-from relay.operations.job_filter import FilterError, JobFilter, Term
+from relay.operations.job_filter import FilterError, IdPrefix, JobFilter, Term
 
 __all__ = ["QUALIFIERS", "from_parameters", "parse"]
 
@@ -57,6 +57,7 @@ _TOKEN: Final = re.compile(
 _VALUE: Final = re.compile(r'"([^"]*)"|([^,"]+)')
 _SPAN: Final = re.compile(r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 _UNITS: Final = ("weeks", "days", "hours", "minutes", "seconds")
+_DIGITS: Final = re.compile(r"[0-9a-f]{8,31}")
 
 
 # --- reading -------------------------------------------------------------------------
@@ -189,6 +190,17 @@ def _uuid(value: str) -> UUID:
         raise ValueError("no id: give all 36 characters") from None
 
 
+def _id(value: str) -> UUID | IdPrefix:
+    try:
+        return UUID(value)
+    except ValueError:
+        pass
+    digits = value.lower().replace("-", "")
+    if _DIGITS.fullmatch(digits) is None:
+        raise ValueError("no id: give it, or at least its first 8 digits")
+    return IdPrefix(digits)
+
+
 def _moment(value: str) -> datetime:
     try:
         moment = parse_datetime(value)
@@ -214,7 +226,7 @@ _AGES: Final = {
     "due": ("run_at_before", "run_at_after"),
 }
 _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "id": _uuid,
+    "id": _id,
     "state": _state,
     "queue": check_queue_name,
     "task": _name,

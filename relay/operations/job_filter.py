@@ -21,7 +21,7 @@ from django.utils import timezone
 from relay.exceptions import ArgumentError
 from relay.models import FINAL_STATES, Job, Occurrence, Schedule, Worker
 
-__all__ = ["FilterError", "JobFilter", "Term", "quoted"]
+__all__ = ["FilterError", "IdPrefix", "JobFilter", "Term", "quoted"]
 
 # What no index serves is looked for among this many of the newest jobs.
 NEWEST: Final = 100_000
@@ -58,6 +58,19 @@ class FilterError(ArgumentError):
     def __init__(self, message: str, qualifier: str | None = None) -> None:
         super().__init__(message)
         self.qualifier = qualifier
+
+
+class IdPrefix(str):
+    """The first digits of ids, without hyphens."""
+
+    __slots__ = ()
+
+    @property
+    def condition(self) -> models.Q:
+        """What has to hold of an id that begins so."""
+        return models.Q(
+            pk__gte=UUID(self.ljust(32, "0")), pk__lte=UUID(self.ljust(32, "f"))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +223,6 @@ _COMPARED: Final = {
     "run_at_before": "run_at__lt",
 }
 _EQUAL: Final = {
-    "id": "pk__in",
     "queue": "queue__in",
     "error": "error_class__in",
     "replay_of": "replay_of__in",
@@ -222,6 +234,8 @@ def _condition(term: Term) -> models.Q:
         return models.Q(**{column: list(term.values)})
     if (column := _COMPARED.get(term.name)) is not None:
         return _any(models.Q(**{column: value}) for value in term.values)
+    if term.name == "id":
+        return _of_ids(term.values)
     if term.name == "task":
         return _any(_of_task(value) for value in term.values)
     if term.name == "tag":  # relay_job_tags_idx
@@ -239,6 +253,13 @@ def _any(conditions: Iterable[models.Q]) -> models.Q:
     for condition in conditions:
         found |= condition
     return found
+
+
+def _of_ids(values: Iterable[UUID | IdPrefix]) -> models.Q:
+    given = list(values)
+    whole = [each for each in given if isinstance(each, UUID)]
+    parts = [each.condition for each in given if isinstance(each, IdPrefix)]
+    return _any([*([models.Q(pk__in=whole)] if whole else []), *parts])
 
 
 def _of_task(value: str) -> models.Q:
