@@ -86,7 +86,10 @@ def runnable_pages() -> list[Path]:
     return [
         page
         for page in PAGES
-        if any(block.language not in wanted for block in blocks(page))
+        if any(
+            block.language not in wanted or "python manage.py" in block.text
+            for block in blocks(page)
+        )
     ]
 
 

@@ -36,6 +36,9 @@ LEFT_OUT = {
         "create_token",  # a token is made where its secret can be handed over safely
         "revoke_token",
     },
+    "cli": {
+        "replay_jobs",  # one by one, each with its own outcome
+    },
 }
 
 

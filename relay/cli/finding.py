@@ -1,0 +1,73 @@
+"""What people write for an id, completed: at least its beginning."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+from uuid import UUID
+
+from relay.cli.errors import MissingError, UsageError
+from relay.cli.printer import Document
+from relay.cli.transport import Transport
+
+__all__ = ["job_id", "one_of"]
+
+SHORTEST: Final = 8
+_BEGINNING: Final = re.compile(r"[0-9a-f-]{8,36}", re.IGNORECASE)
+
+
+def job_id(transport: Transport, text: str) -> str:
+    """Return the whole id of the job whose id begins like this.
+
+    Raises:
+        MissingError: there is none.
+        UsageError: there are several, or it is no id.
+    """
+    if (whole := _whole(text)) is not None:
+        return whole
+    _check(text, "job")
+    found = transport.list_jobs(f"id:{text}", limit=2, cursor=None)["results"]
+    return str(_only(found, text, "job")["id"])
+
+
+def one_of(documents: Iterable[Document], text: str, what: str) -> Document:
+    """Return the one document whose id begins like this, or the first of this name.
+
+    Raises:
+        MissingError, UsageError: as job_id.
+    """
+    listed = list(documents)
+    whole = _whole(text) or text
+    for each in listed:  # of one name the first: lists have the newest there
+        if whole in (each["id"], each.get("name")):
+            return each
+    _check(text, what)
+    found = [each for each in listed if str(each["id"]).startswith(text.lower())]
+    return _only(found, text, what)
+
+
+def _whole(text: str) -> str | None:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        return None
+
+
+def _check(text: str, what: str) -> None:
+    if _BEGINNING.fullmatch(text) is None:
+        raise UsageError(
+            f"{text!r} is no {what}'s id: give it whole, or at least its first "
+            f"{SHORTEST} characters"
+        )
+
+
+def _only(found: list[Document], text: str, what: str) -> Document:
+    if not found:
+        raise MissingError(f"no {what} has an id that begins with {text!r}")
+    if len(found) > 1:
+        shown = ", ".join(str(each["id"]) for each in found[:2])
+        raise UsageError(
+            f"{text!r} begins the ids of several: {shown} …; give more of it"
+        )
+    return found[0]

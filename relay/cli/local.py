@@ -1,0 +1,308 @@
+"""relay in this process: operations and queries, without anything in between."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, Final, cast
+from uuid import UUID
+
+import django
+from django.db import connections
+
+from relay import operations, queries
+from relay.cli.bodies import edit_options, enqueue_options, plan_options, set_schedule
+from relay.cli.explaining import explained
+from relay.cli.flags import MOST_LISTED
+from relay.cli.printer import Document
+from relay.cli.transport import Body, JobAct, WorkerAct
+from relay.cli.versions import installed_version
+from relay.conf import get_settings
+from relay.exceptions import NotFound, ResultTimeout, UnknownTask
+from relay.handles import JobHandle
+from relay.models import ApiToken, Schedule
+from relay.operations import Actor, parse
+from relay.queries.reading import instant
+from relay.tasks import all_tasks
+
+__all__ = ["Local"]
+
+
+@explained
+class Local:
+    """As relay.cli.transport.Transport says, in process.
+
+    Who has the database may do everything; on record stands the account of the
+    operating system.
+    """
+
+    def __init__(self, *, reason: str | None = None) -> None:
+        self._actor = Actor(name=_account(), source="cli", reason=reason)
+
+    @property
+    def place(self) -> str:
+        alias = get_settings().database
+        values = connections[alias].settings_dict
+        host = f" on {values['HOST']}" if values["HOST"] else ""
+        return f"DATABASES[{alias!r}] ({values['NAME']}{host})"
+
+    # --- jobs ------------------------------------------------------------------------
+
+    def list_jobs(self, filter: str, *, limit: int, cursor: str | None) -> Document:
+        return queries.list_jobs(self._actor, parse(filter), limit=limit, cursor=cursor)
+
+    def count_jobs(self, filter: str) -> Document:
+        return queries.count_jobs(self._actor, parse(filter))
+
+    def get_job(self, job_id: str, *, include: Sequence[str] = ()) -> Document:
+        return queries.get_job(self._actor, job_id, include=include)
+
+    def list_history(self, job_id: str) -> Sequence[Document]:
+        return queries.list_history(self._actor, job_id)
+
+    def list_logs(self, job_id: str) -> Sequence[Document]:
+        return queries.list_logs(self._actor, job_id)
+
+    def why(self, job_id: str) -> Document:
+        return queries.why_not_running(self._actor, job_id)
+
+    def wait_for(self, job_id: str, seconds: float) -> Document:
+        handle: JobHandle[Any] = JobHandle(
+            UUID(job_id), "", using=get_settings().database
+        )
+        with suppress(ResultTimeout):  # its state says so
+            handle.wait(timeout=seconds)
+        return self.get_job(job_id)
+
+    def enqueue(self, body: Body) -> Document:
+        if body["task"] not in all_tasks():
+            raise UnknownTask(
+                f"no task {body['task']!r} is registered in this process: see "
+                "relay tasks"
+            )
+        made = operations.enqueue_job(
+            self._actor,
+            body["task"],
+            body["args"],
+            body["kwargs"],
+            **cast("Any", enqueue_options(body)),
+        )
+        return self.get_job(str(made.id))
+
+    def act(self, act: JobAct, job_id: str) -> Document:
+        key = UUID(job_id)
+        if act == "replay":
+            return self.get_job(str(operations.replay_job(self._actor, key)))
+        if act == "delete":
+            job = self.get_job(job_id)
+            operations.delete_job(self._actor, key)
+            return job
+        if act == "cancel":
+            operations.cancel_job(self._actor, key)
+        elif act == "retry":
+            operations.retry_job(self._actor, key)
+        else:
+            operations.run_job_now(self._actor, key)
+        return self.get_job(job_id)
+
+    def replay(self, job_id: str, body: Body) -> Document:
+        made = operations.replay_job(
+            self._actor, UUID(job_id), args=body["args"], kwargs=body["kwargs"]
+        )
+        return self.get_job(str(made))
+
+    def edit(self, job_id: str, body: Body) -> Document:
+        options = cast("Any", edit_options(body))
+        operations.edit_job(self._actor, UUID(job_id), **options)
+        return self.get_job(job_id)
+
+    # --- many jobs -------------------------------------------------------------------
+
+    def count_bulk(self, action: JobAct, filter: str) -> Document:
+        found = operations.count_bulk(self._actor, action, filter)
+        return {"count": found.count, "capped": found.is_capped}
+
+    def start_bulk(
+        self, action: JobAct, filter: str, *, expected: int | None
+    ) -> Document:
+        made = operations.start_bulk(self._actor, action, filter, expected=expected)
+        return self.get_bulk(str(made.pk))
+
+    def list_bulk(self) -> Document:
+        return queries.list_bulk(self._actor, limit=MOST_LISTED)
+
+    def get_bulk(self, bulk_id: str) -> Document:
+        return queries.get_bulk(self._actor, bulk_id)
+
+    def cancel_bulk(self, bulk_id: str) -> Document:
+        operations.cancel_bulk(self._actor, UUID(bulk_id))
+        return self.get_bulk(bulk_id)
+
+    def list_failures(self) -> Document:
+        return queries.list_failures(self._actor)
+
+    # --- queues and workers ----------------------------------------------------------
+
+    def list_queues(self) -> Document:
+        return {"results": queries.list_queues(self._actor)}
+
+    def get_queue(self, name: str) -> Document:
+        return queries.get_queue(self._actor, name)
+
+    def pause_queue(self, name: str, *, until: str | None) -> Document:
+        moment = None if until is None else datetime.fromisoformat(until)
+        operations.pause_queue(self._actor, name, until=moment)
+        return self.get_queue(name)
+
+    def resume_queue(self, name: str) -> Document:
+        operations.resume_queue(self._actor, name)
+        return self.get_queue(name)
+
+    def order_queue(self, name: str, order: str) -> Document:
+        operations.order_queue(self._actor, name, cast("Any", order))
+        return self.get_queue(name)
+
+    def purge_queue(self, name: str, *, expected: int | None) -> Document:
+        made = operations.purge_queue(self._actor, name, expected=expected)
+        return self.get_bulk(str(made.pk))
+
+    def list_workers(self) -> Document:
+        return queries.list_workers(self._actor, limit=MOST_LISTED)
+
+    def get_worker(self, worker_id: str) -> Document:
+        return queries.get_worker(self._actor, worker_id)
+
+    def ask_worker(self, act: WorkerAct, worker_id: str) -> Document:
+        key = UUID(worker_id)
+        if act == "quiet":
+            operations.quiet_worker(self._actor, key)
+        elif act == "resume":
+            operations.resume_worker(self._actor, key)
+        else:
+            operations.stop_worker(self._actor, key)
+        return self.get_worker(worker_id)
+
+    # --- schedules and tasks ---------------------------------------------------------
+
+    def list_schedules(self) -> Document:
+        return queries.list_schedules(self._actor, limit=MOST_LISTED)
+
+    def get_schedule(self, name: str) -> Document:
+        return queries.get_schedule(self._actor, name)
+
+    def next_fires(self, name: str, count: int) -> Sequence[Document]:
+        return queries.next_fires(self._actor, name, limit=count)
+
+    def preview(self, body: Body) -> Sequence[Document]:
+        return queries.preview(self._actor, **plan_options(body))
+
+    def create_schedule(self, body: Body) -> Document:
+        schedule = Schedule()
+        set_schedule(schedule, body)
+        operations.create_schedule(self._actor, schedule)
+        return self.get_schedule(schedule.name)
+
+    def edit_schedule(self, name: str, body: Body) -> Document:
+        schedule = _row(name)
+        operations.edit_schedule(self._actor, schedule, set_schedule(schedule, body))
+        return self.get_schedule(name)
+
+    def delete_schedule(self, name: str) -> None:
+        operations.delete_schedule(self._actor, _row(name).pk)
+
+    def pause_schedule(self, name: str) -> Document:
+        operations.pause_schedules(self._actor, [_row(name).pk])
+        return self.get_schedule(name)
+
+    def resume_schedule(self, name: str) -> Document:
+        operations.resume_schedules(self._actor, [_row(name).pk])
+        return self.get_schedule(name)
+
+    def trigger_schedule(self, name: str) -> Document:
+        job_id = operations.run_schedule(self._actor, _row(name).pk)
+        return self.get_job(str(job_id))
+
+    def list_tasks(self) -> Document:
+        return {"results": queries.list_tasks(self._actor)}
+
+    def get_task(self, name: str) -> Document:
+        return queries.get_task(self._actor, name)
+
+    # --- the system ------------------------------------------------------------------
+
+    def get_stats(self) -> Document:
+        return queries.get_stats(self._actor)
+
+    def get_system(self) -> Document:
+        return queries.get_system(self._actor)
+
+    def get_health(self) -> Document:
+        return queries.readiness()
+
+    def get_version(self) -> Document:
+        return {
+            "version": installed_version(),
+            "django": django.get_version(),
+            "python": platform.python_version(),
+        }
+
+    # --- tokens ----------------------------------------------------------------------
+
+    def list_tokens(self) -> Document:
+        rows = ApiToken.objects.using(get_settings().database).order_by("-id")
+        return {"results": [_token(row) for row in rows]}
+
+    def create_token(self, body: Body) -> Document:
+        options: dict[str, Any] = {"scopes": body["scopes"], "queues": body["queues"]}
+        if "expires_in" in body:
+            life = body["expires_in"]
+            options["expires_in"] = None if life is None else timedelta(seconds=life)
+        made = operations.create_token(self._actor, body["name"], **options)
+        return {**_token(made.token), "secret": made.secret}
+
+    def revoke_token(self, token_id: str) -> Document:
+        operations.revoke_token(self._actor, UUID(token_id))
+        rows = ApiToken.objects.using(get_settings().database)
+        return _token(rows.get(pk=token_id))
+
+
+def _account() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # in a container there may be no name for it
+        return f"uid {os.getuid()}"
+
+
+# What of a row may be edited: Python cannot hold every time that others may.
+_COLUMNS: Final = (
+    *("name", "task", "args", "queue", "priority", "cron", "seconds", "timezone"),
+    *("every_ms", "once_at", "starts_at", "ends_at", "excluded", "spread_ms"),
+    *("catch_up", "catch_up_window_ms", "overlap", "success_within_ms", "source"),
+)
+
+
+def _row(name: str) -> Schedule:
+    rows = Schedule.objects.using(get_settings().database).filter(name=name)
+    found = rows.only(*_COLUMNS).first()
+    if found is None:
+        raise NotFound(f"schedule {name!r} does not exist")
+    return found
+
+
+def _token(row: ApiToken) -> Mapping[str, Any]:
+    return {
+        "id": str(row.pk),
+        "name": row.name,
+        "prefix": row.prefix,
+        "scopes": row.scopes,
+        "queues": row.queues,
+        "created_by": row.created_by,
+        "created_at": instant(row.created_at),
+        "expires_at": instant(row.expires_at),
+        "revoked_at": instant(row.revoked_at),
+        "last_used_at": instant(row.last_used_at),
+    }

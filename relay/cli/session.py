@@ -1,0 +1,244 @@
+"""One run of one verb: what it talks to, where it writes, what it asks."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TextIO
+
+from relay.cli.errors import (
+    CliError,
+    InterruptedByUser,
+    PartlyDone,
+    UnreachableError,
+    UsageError,
+)
+from relay.cli.printer import Column, Document, Mode, Printer, Stream, inert
+from relay.cli.transport import Transport
+
+__all__ = ["Session", "forget_output", "run"]
+
+_HOME_AND_CLEAR: Final = "\x1b[H\x1b[2J"
+
+
+@dataclass(slots=True)
+class Session:
+    """What a verb has at hand.
+
+    Attributes:
+        options: of the command line.
+        connect: makes the transport when it is first asked for: some verbs need none.
+        printer: for data, on stdout.
+        notes: for everything else, on stderr.
+        source: where answers to questions come from.
+    """
+
+    options: argparse.Namespace
+    connect: Callable[[], Transport]
+    printer: Printer
+    notes: Printer
+    source: TextIO
+    _transport: Transport | None = field(default=None)
+
+    @property
+    def transport(self) -> Transport:
+        if self._transport is None:
+            self._transport = self.connect()
+        return self._transport
+
+    def option(self, name: str, default: Any = None) -> Any:
+        """Return what a flag says, also where the verb does not have it."""
+        found = getattr(self.options, name, None)
+        return default if found is None else found
+
+    # --- answers ---------------------------------------------------------------------
+
+    def show(
+        self,
+        document: Document,
+        draw: Callable[[Document], None],
+        *,
+        ids: Sequence[object] = (),
+    ) -> None:
+        """Write one document, or what people or scripts want of it."""
+        if self.printer.mode == "people":
+            draw(document)
+        elif self.printer.mode == "ids":
+            for each in ids:
+                self.printer.line(inert(str(each)))
+        else:
+            self.printer.document(document)
+
+    def show_list(
+        self,
+        document: Document | Sequence[Document],
+        columns: Sequence[Column],
+        *,
+        id_name: str = "id",
+        none: str = "nothing found",
+    ) -> None:
+        """Write a list, or a document with results: a table, ids or a line for each."""
+        results: Sequence[Document] = (
+            document["results"] if isinstance(document, Mapping) else document
+        )
+        if self.printer.mode == "people":
+            if results:
+                self.printer.table(columns, results)
+            else:
+                self.say(none)
+        elif self.printer.mode == "jsonl":
+            for each in results:
+                self.printer.document(each)
+        elif self.printer.mode == "ids":
+            for each in results:
+                self.printer.line(inert(str(each[id_name])))
+        else:
+            self.printer.document(document)
+
+    def say(self, text: str) -> None:
+        """Write a remark to stderr."""
+        self.notes.line(text)
+
+    # --- questions -------------------------------------------------------------------
+
+    @property
+    def is_dry(self) -> bool:
+        return bool(self.option("dry_run", False))
+
+    def would(self, text: str, **data: Any) -> None:
+        """Say what --dry-run has not done."""
+        document = {"dry_run": True, "would": text, **data}
+        self.show(document, lambda _: self.printer.line(f"would {inert(text)}"))
+
+    def confirm(self, question: str) -> None:
+        """Ask before what cannot be undone; go on only if it is wanted.
+
+        Raises:
+            UsageError: nobody can be asked, and --yes is missing.
+            CliError: the answer is no.
+        """
+        if self.option("yes", False):
+            return
+        question = f"{question}, of {self.transport.place}"
+        if not (self.source.isatty() and self.notes.is_terminal):
+            raise UsageError(f"{question}: nobody can be asked here, so give --yes")
+        self.notes.write(f"{question}? [y/N] ")
+        self.notes.flush()
+        if self.source.readline().strip().lower() not in ("y", "yes"):
+            raise CliError("nothing was changed", code="declined")
+
+    # --- again and again -------------------------------------------------------------
+
+    def watch(self, seconds: float | None, draw: Callable[[], None]) -> None:
+        """Draw once, or with seconds again and again until Ctrl-C."""
+        while True:
+            if seconds is not None and self.printer.is_terminal:
+                self.printer.write(_HOME_AND_CLEAR)
+            draw()
+            self.printer.flush()
+            if seconds is None:
+                return
+            time.sleep(seconds)
+
+    # --- several things --------------------------------------------------------------
+
+    def each(
+        self,
+        ids: Sequence[str],
+        act: Callable[[str], Document],
+        *,
+        verb: str,
+        id_name: str = "id",
+    ) -> None:
+        """Do something to each of several things, and tell what came of it.
+
+        Of one alone the error is the command's; of several what could not be done is
+        told beside what was.
+
+        Args:
+            verb: what is said of each that was done.
+            id_name: what it is called by.
+
+        Raises:
+            PartlyDone: some could not be done.
+            CliError: none could.
+        """
+        done: list[Document] = []
+        errors: list[tuple[str, CliError]] = []
+        for each in ids:
+            try:
+                done.append(act(each))
+            except CliError as error:
+                if len(ids) == 1 or error.exit_code == UnreachableError.exit_code:
+                    raise
+                errors.append((each, error))
+        faults = [
+            {"id": each, "code": error.code, "detail": str(error)}
+            for each, error in errors
+        ]
+        self._show_each({"results": done, "errors": faults}, verb, id_name)
+        for _, fault in errors:
+            self.say(inert(str(fault)))
+        if errors and not done:
+            raise errors[0][1]
+        if errors:
+            raise PartlyDone(f"{len(errors)} of {len(ids)} could not be done")
+
+    def _show_each(self, document: Document, verb: str, id_name: str) -> None:
+        if self.printer.mode != "people":
+            self.show_list(document, (), id_name=id_name)
+            return
+        said = f"would: {verb}" if self.is_dry else verb
+        for each in document["results"]:
+            state = each.get("state")
+            after = f" (is {state})" if state else ""
+            self.printer.line(inert(f"{said} {each[id_name]}{after}"))
+
+
+def run(
+    options: argparse.Namespace,
+    *,
+    connect: Callable[[], Transport],
+    out: Stream,
+    err: Stream,
+    source: TextIO | None = None,
+    colour: bool = True,
+) -> None:
+    """Do what a command line says.
+
+    Raises:
+        CliError: why it was not done; its exit_code is for the shell.
+    """
+    session = Session(
+        options=options,
+        connect=connect,
+        printer=Printer(out, mode=_mode(options), colour=colour),
+        notes=Printer(err, colour=colour),
+        source=source or sys.stdin,
+    )
+    try:
+        options.run(session)
+        session.printer.flush()
+    except KeyboardInterrupt:
+        raise InterruptedByUser("interrupted") from None
+
+
+def _mode(options: argparse.Namespace) -> Mode:
+    named: Iterable[tuple[str, Mode]] = (
+        ("as_json", "json"),
+        ("as_jsonl", "jsonl"),
+        ("quiet", "ids"),
+    )
+    for name, mode in named:
+        if getattr(options, name, False):
+            return mode
+    return "people"
+
+
+def forget_output() -> None:
+    """Let what is left to be flushed at exit go nowhere: nobody reads on."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,143 @@
+"""Enqueueing a job by its task's name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from relay.cli import shown
+from relay.cli.flags import write_flags
+from relay.cli.printer import inert
+from relay.cli.session import Session
+from relay.cli.tree import Branch, Noun
+from relay.cli.values import assignment, document, instant, span, whole
+from relay.cli.verbs.waiting import check_ends, deadline, wait_for
+
+__all__ = ["grow"]
+
+# Flag -> name in the body that REST takes.
+_PLAIN: Final[Mapping[str, str]] = {
+    "queue": "queue",
+    "priority": "priority",
+    "max_retries": "max_retries",
+    "job_timeout": "timeout",
+    "at": "run_at",
+    "delay": "delay",
+    "deadline": "deadline",
+    "tag": "tags",
+}
+
+
+def grow(root: Branch) -> None:
+    """Add the verb."""
+    parser = root.verb("enqueue", _enqueue, "enqueue a job", write_flags())
+    parser.add_argument("task", metavar="TASK", help="the task's name")
+    _add_arguments(parser)
+    _add_options(parser)
+    waiting = parser.add_argument_group("waiting")
+    waiting.add_argument(
+        "--wait", action="store_true", help="until the job has ended; then show it"
+    )
+    waiting.add_argument(
+        "--wait-timeout",
+        type=span,
+        metavar="SPAN",
+        help="wait no longer (default: for ever)",
+    )
+
+
+def _add_arguments(parser: Noun) -> None:
+    group = parser.add_argument_group("arguments")
+    group.add_argument(
+        "--args",
+        dest="task_args",  # Django keeps args for itself
+        type=document(list, "list"),
+        metavar="JSON",
+        help="a list, such as '[1, \"a\"]'",
+    )
+    group.add_argument(
+        "--kwargs",
+        type=document(dict, "object"),
+        metavar="JSON",
+        help="an object, such as '{\"user\": 1}'",
+    )
+    group.add_argument(
+        "--kwarg",
+        dest="pairs",
+        action="append",
+        type=assignment,
+        metavar="NAME=VALUE",
+        help="one by name: JSON, or else a text; also several times",
+    )
+
+
+def _add_options(parser: Noun) -> None:
+    group = parser.add_argument_group("options of the job")
+    group.add_argument("--queue", metavar="NAME")
+    group.add_argument("--priority", type=whole(-100, 100), metavar="N")
+    group.add_argument("--max-retries", type=whole(0, 2_000_000_000), metavar="N")
+    group.add_argument(
+        "--timeout",
+        dest="job_timeout",
+        type=span,
+        metavar="SPAN",
+        help="how long one attempt may run",
+    )
+    due = group.add_mutually_exclusive_group()
+    due.add_argument("--delay", type=span, metavar="SPAN", help="start no earlier")
+    due.add_argument(
+        "--at", type=instant, metavar="TIME", help="the same as an instant"
+    )
+    group.add_argument(
+        "--deadline", type=instant, metavar="TIME", help="start no attempt later"
+    )
+    group.add_argument("--tag", action="append", metavar="TEXT")
+    group.add_argument(
+        "--unique-for",
+        type=span,
+        metavar="SPAN",
+        help="for so long there is no other such job",
+    )
+    group.add_argument(
+        "--unique-key", metavar="TEXT", help="counts instead of the arguments"
+    )
+
+
+def _body(session: Session) -> dict[str, Any]:
+    options = session.options
+    body: dict[str, Any] = {
+        "task": options.task,
+        "args": options.task_args or [],
+        "kwargs": {**(options.kwargs or {}), **dict(options.pairs or ())},
+    }
+    for flag, name in _PLAIN.items():
+        if (value := getattr(options, flag)) is not None:
+            body[name] = value
+    unique = {"for": options.unique_for, "key": options.unique_key}
+    if any(value is not None for value in unique.values()):
+        body["unique"] = {k: v for k, v in unique.items() if v is not None}
+    return body
+
+
+def _enqueue(session: Session) -> None:
+    body = _body(session)
+    if session.is_dry:
+        session.would(f"enqueue {json.dumps(body)}", body=body)
+        return
+    job = session.transport.enqueue(body)
+    if session.options.wait:
+        ends_at = deadline(session.options.wait_timeout)
+        job = wait_for(session, job["id"], ends_at)
+        session.show(
+            job, lambda doc: shown.draw_job(session.printer, doc), ids=[job["id"]]
+        )
+        check_ends([job])
+        return
+    session.show(
+        job,
+        lambda doc: session.printer.line(
+            inert(f"enqueued {doc['id']} (is {doc['state']})")
+        ),
+        ids=[job["id"]],
+    )

@@ -1,0 +1,129 @@
+"""Looking at jobs: jobs, job, ls, count, history, why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from relay.cli import finding, flags, shown
+from relay.cli.printer import Document, inert
+from relay.cli.session import Session
+from relay.cli.transport import Transport
+from relay.cli.tree import Branch
+from relay.cli.values import filter_text
+
+__all__ = ["filter_of", "grow", "pages", "show_job", "show_jobs"]
+
+
+def grow(root: Branch, jobs: Branch) -> None:
+    """Add the verbs, to the root and to the noun jobs."""
+    which, listed = flags.filter_flags(), flags.list_flags()
+    watched = flags.watch_flags()
+    jobs.verb("ls", _list, "list jobs", which, listed, watched)
+    for branch, name in ((jobs, "show"), (root, "job")):
+        parser = branch.verb(name, show_job, "show one job", flags.ids(nargs=1))
+        parser.add_argument(
+            "--logs", action="store_true", help="with what its attempts have logged"
+        )
+    listing = root.verb(
+        "ls", _list_queue, "list the jobs of a queue by state", listed, watched
+    )
+    listing.add_argument("queue_name", metavar="QUEUE", nargs="?")
+    listing.add_argument("states", metavar="STATE", nargs="*")
+    for branch in (jobs, root):
+        branch.verb("count", _count, "count jobs, up to 10,000", which)
+    root.verb("history", _history, "show what happened to a job", flags.ids(nargs=1))
+    root.verb("why", _why, "tell why a job does not run", flags.ids(nargs=1))
+
+
+# --- lists ---------------------------------------------------------------------------
+
+
+def filter_of(session: Session, *words: str) -> str:
+    """Return the filter that words and flags say."""
+    options = session.options
+    return filter_text(
+        [*words, *options.filter],
+        state=options.state,
+        queue=options.queue,
+        task=options.task,
+    )
+
+
+def _list(session: Session) -> None:
+    show_jobs(session, filter_of(session))
+
+
+def _list_queue(session: Session) -> None:
+    queue = session.options.queue_name
+    states = session.options.states
+    show_jobs(session, filter_text((), queue=[queue] if queue else (), state=states))
+
+
+def pages(
+    transport: Transport, filter: str, *, limit: int, cursor: str | None = None
+) -> Iterator[Document]:
+    """Yield the pages of jobs that match, from a cursor on."""
+    while True:
+        page = transport.list_jobs(filter, limit=limit, cursor=cursor)
+        yield page
+        cursor = page["next"]
+        if cursor is None:
+            return
+
+
+def show_jobs(session: Session, filter: str) -> None:
+    """Write the jobs that match, once or again and again."""
+    options = session.options
+
+    def draw() -> None:
+        limit = flags.MOST_LISTED if options.all else options.limit
+        found = pages(session.transport, filter, limit=limit, cursor=options.cursor)
+        document = next(found)
+        if options.all:
+            rest = [job for page in found for job in page["results"]]
+            document = {
+                **document,
+                "results": [*document["results"], *rest],
+                "next": None,
+            }
+        session.show_list(document, shown.JOBS, none="no job matches")
+        if document["next"] and session.printer.mode == "people":
+            session.say("there are more: --all, or a larger --limit")
+
+    session.watch(options.interval if options.watch else None, draw)
+
+
+def _count(session: Session) -> None:
+    document = session.transport.count_jobs(filter_of(session))
+    text = shown.count(document)
+    session.show(document, lambda _: session.printer.line(text), ids=[text])
+
+
+# --- one job -------------------------------------------------------------------------
+
+
+def _job_id(session: Session) -> str:
+    return finding.job_id(session.transport, session.options.ids[0])
+
+
+def show_job(session: Session) -> None:
+    """Write one job, with its attempts."""
+    include = ["attempts", *(["logs"] if session.options.logs else [])]
+    job = session.transport.get_job(_job_id(session), include=include)
+    session.show(job, lambda doc: shown.draw_job(session.printer, doc), ids=[job["id"]])
+
+
+def _history(session: Session) -> None:
+    events = session.transport.list_history(_job_id(session))
+    session.show_list(events, shown.HISTORY, id_name="event")
+
+
+def _why(session: Session) -> None:
+    cause = session.transport.why(_job_id(session))
+
+    def draw(document: Document) -> None:
+        session.printer.line(inert(document["summary"]))
+        if document["remedy"]:
+            session.printer.line(inert(document["remedy"]))
+
+    session.show(cause, draw, ids=[cause["cause"]])

@@ -1,0 +1,127 @@
+"""A view of everything that is drawn again and again, until q or Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final, TextIO
+
+from relay.cli import shown
+from relay.cli.errors import CliError, UsageError
+from relay.cli.printer import Printer, inert, table
+from relay.cli.session import Session
+from relay.cli.tree import Branch
+from relay.cli.values import span
+
+__all__ = ["grow"]
+
+# The alternate screen, without a cursor; and back.
+_ENTER: Final = "\x1b[?1049h\x1b[?25l"
+_LEAVE: Final = "\x1b[?25h\x1b[?1049l"
+_HOME: Final = "\x1b[H"
+_REST_OF_LINE: Final = "\x1b[K"
+_REST_OF_SCREEN: Final = "\x1b[J"
+_JOBS: Final = 20
+
+
+def grow(root: Branch) -> None:
+    """Add the verb."""
+    parser = root.verb("top", _top, "watch queues, workers and running jobs")
+    parser.add_argument(
+        "--interval",
+        type=span,
+        default=2.0,
+        metavar="SPAN",
+        help="how often (default: 2s)",
+    )
+    parser.add_argument("--once", action="store_true", help="draw it once, and end")
+
+
+def _top(session: Session) -> None:
+    printer = session.printer
+    if session.options.once:
+        for line in _frame(session):
+            printer.line(line)
+        return
+    if not printer.is_terminal:
+        raise UsageError("top draws on a terminal: give --once, or take stats --json")
+    with _screen(printer), _keys(session.source) as keys:
+        while True:
+            _draw(session)
+            if keys.is_q_within(session.options.interval):
+                return
+
+
+def _draw(session: Session) -> None:
+    """Draw over what is there; while the other side is away, say so instead."""
+    printer = session.printer
+    try:
+        lines = list(_frame(session))
+    except CliError as error:
+        lines = [inert(str(error))]
+    text = "".join(f"{line}{_REST_OF_LINE}\r\n" for line in lines)
+    printer.write(f"{_HOME}{text}{_REST_OF_SCREEN}")
+    printer.flush()
+
+
+def _frame(session: Session) -> Iterator[str]:
+    printer = session.printer
+    stats = session.transport.get_stats()
+    moment = datetime.fromisoformat(stats["at"]).astimezone(UTC)
+    workers = stats["workers"]
+    yield (
+        f"relay  {moment:%Y-%m-%d %H:%M:%S} UTC  {workers['busy']} of "
+        f"{workers['slots']} slots busy"
+    )
+    counts = (f"{name} {shown.count(each)}" for name, each in stats["jobs"].items())
+    yield "  ".join(counts)
+    yield ""
+    drawn = partial(table, width=printer.width, colour=printer.has_colour)
+    yield from drawn(shown.QUEUES, stats["queues"])
+    yield ""
+    yield from drawn(shown.WORKERS, session.transport.list_workers()["results"])
+    yield ""
+    running = session.transport.list_jobs("state:running", limit=_JOBS, cursor=None)
+    yield from drawn(shown.JOBS, running["results"])
+
+
+@contextlib.contextmanager
+def _screen(printer: Printer) -> Iterator[None]:
+    printer.write(_ENTER)
+    try:
+        yield
+    finally:
+        printer.write(_LEAVE)
+        printer.flush()
+
+
+class _Keys:
+    """Keys as they are pressed."""
+
+    def __init__(self, source: TextIO) -> None:
+        self._source = source
+
+    def is_q_within(self, seconds: float) -> bool:
+        """Wait for so long; tell whether q was pressed."""
+        ready, _, _ = select.select([self._source], [], [], seconds)
+        return bool(ready) and self._source.read(1) in ("q", "Q", "")
+
+
+@contextlib.contextmanager
+def _keys(source: TextIO) -> Iterator[_Keys]:
+    if sys.platform == "win32" or not source.isatty():
+        raise UsageError("top is driven by a terminal: give --once without one")
+    import termios  # not on Windows
+    import tty
+
+    number = source.fileno()
+    before = termios.tcgetattr(number)
+    tty.setcbreak(number)
+    try:
+        yield _Keys(source)
+    finally:
+        termios.tcsetattr(number, termios.TCSADRAIN, before)

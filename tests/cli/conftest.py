@@ -1,0 +1,76 @@
+"""Both ways to run a verb, and jobs for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from relay.cli import console
+
+__all__ = ["Result", "Run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a command line came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def relay(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run manage.py relay in this process."""
+    monkeypatch.setenv("LOGNAME", "ada")
+
+    def run(*words: object) -> Result:
+        out, err, code = StringIO(), StringIO(), 0
+        try:
+            call_command("relay", *map(str, words), stdout=out, stderr=err)
+        except CommandError as error:
+            code = error.returncode
+            err.write(f"{error}\n")
+        return Result(code, out.getvalue(), err.getvalue())
+
+    return run
+
+
+@pytest.fixture
+def script(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> Run:
+    """Run the console script in this process, with no server and no profile."""
+    for name in ("RELAY_SERVER", "RELAY_PROFILE", "RELAY_TOKEN", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("no_proxy", "*")
+
+    def run(*words: object, stdin: str = "") -> Result:
+        monkeypatch.setattr("sys.stdin", StringIO(stdin))
+        capsys.readouterr()
+        try:
+            code = console.main([str(word) for word in words])
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        captured = capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return run
