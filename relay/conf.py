@@ -16,6 +16,7 @@ from django.conf import settings
 from django.core.signals import setting_changed
 from django.db import connections
 
+from relay.dashboard_settings import DashboardSettings
 from relay.exceptions import ArgumentError, SettingsError
 from relay.retention import DEFAULT, Retention
 from relay.retry import Backoff
@@ -26,6 +27,7 @@ __all__ = [
     "MOST",
     "QUEUE_NAME",
     "ApiSettings",
+    "DashboardSettings",
     "Settings",
     "check_queue_name",
     "decode_key",
@@ -123,6 +125,15 @@ def _read_api(value: object) -> ApiSettings:
     return ApiSettings(**_arguments(ApiSettings, value, "RELAY['API']"))
 
 
+def _read_dashboard(value: object) -> DashboardSettings:
+    if isinstance(value, DashboardSettings):
+        return value
+    if not isinstance(value, Mapping):
+        raise _refused("dashboard", value, "give a dict")
+    name = "RELAY['DASHBOARD']"
+    return DashboardSettings(**_arguments(DashboardSettings, value, name))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What settings.RELAY says. An attribute is its key in lower case."""
@@ -207,6 +218,8 @@ class Settings:
     metrics_max_tasks: int = 200
     # Of the REST API: a dict with the keys of ApiSettings.
     api: ApiSettings = field(default_factory=ApiSettings)
+    # Of the dashboard: a dict with the keys of DashboardSettings.
+    dashboard: DashboardSettings = field(default_factory=DashboardSettings)
 
     def __post_init__(self) -> None:
         for key, shortest in _DURATIONS.items():
@@ -220,6 +233,7 @@ class Settings:
         for key, (least, most) in _SIZES.items():
             _check_number(key, getattr(self, key), least, most)
         object.__setattr__(self, "api", _read_api(self.api))
+        object.__setattr__(self, "dashboard", _read_dashboard(self.dashboard))
         object.__setattr__(self, "encryption_keys", _read_keys(self.encryption_keys))
         _check_pattern("redacted_names", self.redacted_names)
         for key in _SWITCHES:
@@ -356,7 +370,9 @@ _STANDARD: Final = str.maketrans("-_", "+/")
 
 
 def _arguments(
-    made: type[Settings | ApiSettings], values: Mapping[Any, Any], name: str
+    made: type[Settings | ApiSettings | DashboardSettings],
+    values: Mapping[Any, Any],
+    name: str,
 ) -> dict[str, Any]:
     """Return the values by the names of attributes.
 

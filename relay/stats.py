@@ -6,17 +6,26 @@ for 72 hours, hours for 90 days.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.db import connections
 
 from relay.buckets import STAT_BOUNDS, quantile
 from relay.exceptions import ArgumentError
 
-__all__ = ["Durations", "Totals", "read_series", "read_totals"]
+__all__ = [
+    "Activity",
+    "Durations",
+    "Totals",
+    "read_activity",
+    "read_last",
+    "read_series",
+    "read_totals",
+]
 
 _EMPTY: Final = (0,) * (len(STAT_BOUNDS) + 1)
 _MINUTE: Final = timedelta(minutes=1)
@@ -48,6 +57,16 @@ FROM relay_stat {_WHERE} GROUP BY start, outcome ORDER BY start
 TOTALS: Final = f"""
 SELECT queue, task, {_COLUMNS}
 FROM relay_stat {_WHERE} GROUP BY queue, task, outcome ORDER BY queue, task
+"""  # noqa: S608 - constants only
+# Of spans that end together: each row once, with how many of them had begun.
+LAST: Final = f"""
+SELECT width_bucket(at, %(begins)s::timestamptz[]) AS begun, {_COLUMNS}
+FROM relay_stat {_WHERE} GROUP BY begun, outcome
+"""  # noqa: S608 - constants only
+ACTIVITY: Final = f"""
+SELECT queue, date_bin(%(step)s::interval, at, %(since)s) AS start, outcome,
+       sum(count)::int8
+FROM relay_stat {_WHERE} GROUP BY queue, start, outcome
 """  # noqa: S608 - constants only
 
 
@@ -106,6 +125,20 @@ class Totals:
     def finished(self) -> int:
         """How many jobs ended for good."""
         return sum(self.counts.get(n, 0) for n in ("completed", "failed", "cancelled"))
+
+
+class Activity(NamedTuple):
+    """How many attempts of one queue ended how, in one step.
+
+    Attributes:
+        at: when the step begins.
+        outcome: completed, failed, cancelled, retried or snoozed.
+    """
+
+    queue: str
+    at: datetime
+    outcome: str
+    attempts: int
 
 
 def read_series(
@@ -172,6 +205,48 @@ def read_totals(
     return [_totals(since, *names, rows) for names, rows in found.items()]
 
 
+def read_last(
+    *, using: str, until: datetime, spans: Sequence[timedelta]
+) -> list[Totals]:
+    """Return what became of all jobs within each of these spans up to one instant.
+
+    Args:
+        spans: the longest first, each of up to 72 hours.
+
+    Transaction: one statement on Django's connection.
+    """
+    begins = [until - span for span in spans]
+    since, queue, task = begins[0], None, None
+    values = {**_values(_MINUTE, locals()), "begins": begins}
+    with connections[using].cursor() as cursor:
+        cursor.execute(LAST, values)
+        rows = cursor.fetchall()
+    return [
+        _totals(begin, None, None, [row for begun, *row in rows if begun > place])
+        for place, begin in enumerate(begins)
+    ]
+
+
+def read_activity(
+    *, using: str, since: datetime, until: datetime, step: timedelta = _MINUTE
+) -> list[Activity]:
+    """Return how many attempts of each queue ended how in each step; none of none.
+
+    Args:
+        since, until, step: as for read_series, by the minute.
+
+    Transaction: one statement on Django's connection.
+    """
+    queue = task = None
+    values = _values(_MINUTE, locals())
+    with connections[using].cursor() as cursor:
+        cursor.execute(ACTIVITY, values)
+        return [
+            Activity(queue, _aware(at), outcome, count)
+            for queue, at, outcome, count in cursor.fetchall()
+        ]
+
+
 def _values(unit: timedelta, given: Mapping[str, Any]) -> dict[str, Any]:
     names = ("since", "until", "step", "queue", "task")
     return {name: given.get(name) for name in names} | {"seconds": unit.seconds}
@@ -185,8 +260,9 @@ def _totals(
     at: datetime, queue: str | None, task: str | None, rows: Sequence[Sequence[Any]]
 ) -> Totals:
     run = wait = Durations()
-    for _, _, run_s, wait_s, ran, waited in rows:
+    counts: Counter[str] = Counter()
+    for outcome, count, run_s, wait_s, ran, waited in rows:
+        counts[outcome] += count
         run += Durations(seconds=run_s, buckets=ran)
         wait += Durations(seconds=wait_s, buckets=waited)
-    counts = {row[0]: row[1] for row in rows}
     return Totals(at=at, queue=queue, task=task, counts=counts, run=run, wait=wait)

@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_protect
 
 from relay.dashboard.drawing import draw, link
+from relay.dashboard.shared import forget
 from relay.exceptions import NotAllowed, NotFound, ReadTimeout
 from relay.operations import Actor
 
@@ -84,6 +85,8 @@ def _answer(
         return _closed(request, actor)
     if request.method not in allowed:
         return HttpResponseNotAllowed(allowed)
+    if request.method == "POST":
+        forget()  # what others are shown is to tell of it at once
     try:
         return view(request, actor, *args, **kwargs)
     except NotAllowed as error:

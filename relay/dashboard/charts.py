@@ -13,7 +13,16 @@ from django.utils.translation import gettext_lazy
 
 from relay.dashboard.words import span
 
-__all__ = ["Bar", "Chart", "Line", "jobs_chart", "times_chart"]
+__all__ = [
+    "OUTCOMES",
+    "Bar",
+    "Chart",
+    "Line",
+    "Spark",
+    "jobs_chart",
+    "spark_of",
+    "times_chart",
+]
 
 WIDTH: Final = 640
 HEIGHT: Final = 180
@@ -21,8 +30,10 @@ HEIGHT: Final = 180
 LEFT: Final = 60
 TOP: Final = 14
 BASE: Final = 152
+# Of a sparkline, whose steps are one wide.
+SPARK_HEIGHT: Final = 16
 
-_OUTCOMES: Final = {
+OUTCOMES: Final = {
     "completed": gettext_lazy("completed"),
     "failed": gettext_lazy("failed"),
     "cancelled": gettext_lazy("cancelled"),
@@ -70,27 +81,59 @@ class Chart:
     base: int = BASE
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spark:
+    """A line of how many attempts ended in each step, small enough for a table.
+
+    Attributes:
+        text: the same in words.
+        line: its path; empty where nothing ended.
+    """
+
+    text: str
+    line: str
+    width: int
+    height: int = SPARK_HEIGHT
+
+
+def spark_of(steps: Sequence[Mapping[str, int]]) -> Spark:
+    """Return the sparkline of a queue's last hour; no steps are an hour of nothing."""
+    counts = [sum(step.get(name, 0) for name in OUTCOMES) for step in steps]
+    most = max(counts, default=0)
+    text = _("{count} attempts ended in the last hour, at most {most} in a minute")
+    points = [
+        f"{place} {SPARK_HEIGHT - 1 - round((SPARK_HEIGHT - 2) * count / most)}"
+        for place, count in enumerate(counts)
+        if most
+    ]
+    return Spark(
+        text=text.format(count=f"{sum(counts):,}", most=f"{most:,}"),
+        line=f"M{'L'.join(points)}" if points else "",
+        width=max(1, len(counts) - 1),
+    )
+
+
 def jobs_chart(rows: Sequence[Mapping[str, Any]], id: str = "jobs") -> Chart:
     """Return how many attempts ended how, one stack of bars a step."""
-    most = max((sum(row[name] for name in _OUTCOMES) for row in rows), default=0)
+    most = max((sum(row[name] for name in OUTCOMES) for row in rows), default=0)
     step = (WIDTH - LEFT) / max(1, len(rows))
     bars: list[Bar] = []
     for place, row in enumerate(rows):
         base = float(BASE)
-        for name in _OUTCOMES:
+        for name in OUTCOMES:
             height = (BASE - TOP) * row[name] / most if most else 0
             if height:
                 base -= height
                 x = LEFT + step * place
                 bars.append(_bar(name, x, base, step * 0.8, height))
-    totals = {name: sum(row[name] for row in rows) for name in _OUTCOMES}
-    told = ", ".join(f"{count:,} {_OUTCOMES[name]}" for name, count in totals.items())
+    totals = {name: sum(row[name] for row in rows) for name in OUTCOMES}
+    told = ", ".join(f"{count:,} {OUTCOMES[name]}" for name, count in totals.items())
     return Chart(
         id=id,
         text=_("Attempts that ended: {told}").format(told=told),
         most=f"{most:,}",
-        legend=_legend(_OUTCOMES),
-        rows=[_row(row, (f"{row[name]:,}" for name in _OUTCOMES)) for row in rows],
+        legend=_legend(OUTCOMES),
+        rows=[_row(row, (f"{row[name]:,}" for name in OUTCOMES)) for row in rows],
         bars=bars,
         begins=_clock(rows[0]["at"]) if rows else "",
         ends=_clock(rows[-1]["at"]) if rows else "",

@@ -7,14 +7,17 @@ settings.TEMPLATES, or of an app that stands before relay, takes the place of on
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
 
 from django.conf import settings
 from django.contrib.messages import get_messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.template.backends.django import DjangoTemplates
 from django.urls import reverse
 from django.utils.timezone import get_current_timezone_name
@@ -23,6 +26,7 @@ from django.utils.translation import gettext_lazy
 from relay.conf import get_settings
 from relay.exceptions import NotAllowed, ReadTimeout
 from relay.operations import Actor
+from relay.queries.reading import reading_together
 
 __all__ = ["Parts", "draw", "link"]
 
@@ -32,6 +36,11 @@ Parts = Mapping[str, Callable[[], Mapping[str, Any]]]
 _FOLDER: Final = "relay/dashboard/"
 # Seconds between two looks of a live region, as a viewer may choose.
 _INTERVALS: Final = (2, 5, 15, 60)
+# Of a region what changes though nothing has: the masks of the token in its forms, and
+# the ages, which the script renews.
+_RESTLESS: Final = re.compile(
+    r'(name="csrfmiddlewaretoken" value=")[^"]*|(<time class="ago" [^>]*>)[^<]*'
+)
 # Of what htmx can do only what the pages need; what was opened stays open.
 _HTMX: Final = (
     '{"includeIndicatorCSS":false,"history":false,"noSwap":[204,304,"4xx","5xx"],'
@@ -99,50 +108,82 @@ def draw(
     values: Mapping[str, Any],
     *,
     parts: Parts | None = None,
-    later: Parts | None = None,
     status: int = 200,
 ) -> HttpResponse:
     """Return a page, or with ?part= in the request one of its live regions.
+
+    A region has an ETag of what it says: who has it already is answered 304.
 
     Args:
         values: what the page and all its regions know.
         parts: what makes the rest of what a region shows. One that the actor may not
             see stays empty; one that takes too long says so and leaves the others.
-        later: of those that the page does not show at first.
     """
     known = {"actor": actor, **values}
     makers = parts or {}
-    asked = {**makers, **(later or {})}
     wanted = request.GET.get("part", "")
-    if wanted in asked:
-        return HttpResponse(_part(request, wanted, asked[wanted], known))
-    drawn = {name: _part(request, name, make, known) for name, make in makers.items()}
+    if wanted in makers:
+        drawn = _drawn(request, {wanted: makers[wanted]}, known)
+        return _region(request, drawn[wanted])
+    drawn = _drawn(request, makers, known)
+    settings = get_settings()
     context = {
         **known,
         "parts": drawn,
+        "tags": {name: _tag(request, html) for name, html in drawn.items()},
         "navigation": list(_navigation(request, actor)),
         "home": link("overview"),
         "htmx_config": _HTMX,
         "intervals": _INTERVALS,
-        "is_read_only": get_settings().read_only,
+        "is_read_only": settings.read_only,
+        "env": settings.dashboard.env,
         "messages": get_messages(request),
         "zone": get_current_timezone_name(),
+        "now": datetime.now(UTC).isoformat(timespec="milliseconds"),
     }
     return HttpResponse(_rendered(request, template, context), status=status)
 
 
-def _part(
-    request: HttpRequest,
-    name: str,
-    make: Callable[[], Mapping[str, Any]],
-    known: Mapping[str, Any],
-) -> str:
+def _drawn(
+    request: HttpRequest, makers: Parts, known: Mapping[str, Any]
+) -> dict[str, str]:
+    with reading_together():
+        made = {name: _made(name, make) for name, make in makers.items()}
+    return {
+        name: _rendered(request, template, {**known, **values}) if template else ""
+        for name, (template, values) in made.items()
+    }
+
+
+def _made(
+    name: str, make: Callable[[], Mapping[str, Any]]
+) -> tuple[str | None, Mapping[str, Any]]:
+    """Return the template of a region, and what it is to show."""
     try:
-        return _rendered(request, f"parts/{name}.html", {**known, **make()})
+        return f"parts/{name}.html", make()
     except NotAllowed:
-        return ""
+        return None, {}
     except ReadTimeout as error:
-        return _rendered(request, "parts/error.html", {"text": f"{error}."})
+        return "parts/error.html", {"text": f"{error}."}
+
+
+def _region(request: HttpRequest, html: str) -> HttpResponse:
+    tag = _tag(request, html)
+    response: HttpResponse = HttpResponse(html)
+    # A middleware that packs what is sent makes it a weak one.
+    if request.headers.get("If-None-Match", "").removeprefix("W/") == tag:
+        response = HttpResponseNotModified()
+    response["ETag"] = tag
+    return response
+
+
+def _tag(request: HttpRequest, html: str) -> str:
+    """Return the ETag of a region: of what it says, and of what its forms send."""
+    said = [_RESTLESS.sub(r"\1\2", html)]
+    if "csrfmiddlewaretoken" in html:
+        said.append(request.META.get("CSRF_COOKIE", ""))
+    digest = hashlib.sha256("\n".join(said).encode())
+    return f'"{digest.hexdigest()[:32]}"'
 
 
 def _rendered(request: HttpRequest, template: str, values: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from relay import operations, queries
 from relay.dashboard.access import page
 from relay.dashboard.drawing import draw, link
+from relay.dashboard.elsewhere import leads, lines
 from relay.dashboard.verbs import verbs_for
 from relay.exceptions import ArgumentError
 from relay.models import FINAL_STATES, JobState
@@ -124,6 +125,8 @@ def job(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
             "way": list(_way(found)),
             "why": None if show in _SHOWN else queries.why_not_running(actor, job_id),
             "verbs": verbs_for(actor, [state]),
+            "lines": () if show in _SHOWN else lines(request, actor, found),
+            "leads": leads(found),
             "may_edit": actor.may("edit_job") and not is_over and state != "running",
             "may_replay_with": is_over
             and actor.may("edit_job")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
@@ -11,10 +13,19 @@ from django.utils.translation import gettext as _
 
 from relay import queries
 from relay.dashboard.access import page
-from relay.dashboard.charts import jobs_chart
+from relay.dashboard.charts import OUTCOMES, jobs_chart, spark_of
 from relay.dashboard.drawing import draw
+from relay.dashboard.shared import shared
+from relay.exceptions import NotAllowed, ReadTimeout
 from relay.models import WorkerState
 from relay.operations import Actor
+from relay.queries.documents import (
+    ActivityDocument,
+    FailurePage,
+    QueueDocument,
+    SchedulePage,
+    WorkerPage,
+)
 
 __all__ = ["overview"]
 
@@ -32,26 +43,70 @@ def overview(request: HttpRequest, actor: Actor) -> HttpResponse:
         "may_manage": actor.may("manage_queue"),
         "may_measure": actor.may("view_metrics"),
     }
+
+    def kept(name: str, read: Callable[[], Any]) -> Any:
+        return shared(request, actor, name, read)
+
+    @cache
+    def activity() -> ActivityDocument:
+        """Return the last hour, which two regions are drawn from."""
+        actor.require("view_metrics", "overview")
+        found: ActivityDocument = kept("activity", lambda: queries.get_activity(actor))
+        return found
+
+    def queues() -> Mapping[str, Any]:
+        found = kept("queues", lambda: queries.list_queues(actor))
+        return {**_with_sparks(found, activity), "heading": _("Queues")}
+
+    def failing() -> Mapping[str, Any]:
+        return _failing(kept("failures", lambda: queries.list_failures(actor)))
+
+    def staff() -> Mapping[str, Any]:
+        found = kept("workers", lambda: queries.list_workers(actor, limit=_MOST))
+        return _staff(found)
+
+    def upcoming() -> Mapping[str, Any]:
+        found = kept("schedules", lambda: queries.list_schedules(actor, limit=_MOST))
+        return _upcoming(found)
+
     parts = {
-        "queues": lambda: {
-            "queues": queries.list_queues(actor),
-            "heading": _("Queues"),
-        },
-        "failing": lambda: _failing(actor),
-        "staff": lambda: _staff(actor),
-        "upcoming": lambda: _upcoming(actor),
+        "queues": queues,
+        "throughput": lambda: {"jobs": jobs_chart(_steps(activity()))},
+        "failing": failing,
+        "staff": staff,
+        "upcoming": upcoming,
     }
-    # A read more than a page may have; its figures are on the page of metrics too.
-    later = {"throughput": lambda: _throughput(actor)}
-    return draw(request, actor, "overview.html", values, parts=parts, later=later)
+    return draw(request, actor, "overview.html", values, parts=parts)
 
 
-def _throughput(actor: Actor) -> Mapping[str, Any]:
-    return {"jobs": jobs_chart(queries.get_series(actor)["results"])}
+def _with_sparks(
+    queues: Sequence[QueueDocument], activity: Callable[[], ActivityDocument]
+) -> Mapping[str, Any]:
+    try:
+        known = activity()["queues"]
+    except (NotAllowed, ReadTimeout):
+        return {"queues": queues}
+    rows = [{**each, "spark": spark_of(known.get(each["name"], ()))} for each in queues]
+    return {"queues": rows, "with_sparks": True}
 
 
-def _failing(actor: Actor) -> Mapping[str, Any]:
-    found = queries.list_failures(actor)
+def _steps(found: ActivityDocument) -> list[dict[str, Any]]:
+    """Return how attempts ended in all queues together, one dict a step."""
+    begin = datetime.fromisoformat(found["since"])
+    step = timedelta(seconds=found["step"])
+    count = round(timedelta(hours=1) / step)
+    steps: list[dict[str, Any]] = [
+        {"at": (begin + step * place).isoformat(), **dict.fromkeys(OUTCOMES, 0)}
+        for place in range(count)
+    ]
+    for rows in found["queues"].values():
+        for whole, row in zip(steps, rows, strict=True):
+            for name in OUTCOMES:
+                whole[name] += row.get(name, 0)
+    return steps
+
+
+def _failing(found: FailurePage) -> Mapping[str, Any]:
     return {
         "groups": found["results"][:LARGEST],
         "count": sum(group["count"] for group in found["results"]),
@@ -59,8 +114,7 @@ def _failing(actor: Actor) -> Mapping[str, Any]:
     }
 
 
-def _staff(actor: Actor) -> Mapping[str, Any]:
-    found = queries.list_workers(actor, limit=_MOST)
+def _staff(found: WorkerPage) -> Mapping[str, Any]:
     workers = found["results"]
     counts = Counter(worker["state"] for worker in workers)
     alive = [worker for worker in workers if worker["state"] in ("running", "quiet")]
@@ -72,8 +126,8 @@ def _staff(actor: Actor) -> Mapping[str, Any]:
     }
 
 
-def _upcoming(actor: Actor) -> Mapping[str, Any]:
-    found = queries.list_schedules(actor, limit=_MOST)["results"]
+def _upcoming(page: SchedulePage) -> Mapping[str, Any]:
+    found = page["results"]
     late = [schedule for schedule in found if schedule["is_late"] or schedule["error"]]
     due = [
         schedule

@@ -105,18 +105,18 @@ def _query(kept: Mapping[str, Any], changed: Mapping[str, Any]) -> str:
 
 
 @register.simple_tag(takes_context=True)
-def live(context: Context, name: str, *, later: bool = False) -> SafeString:
+def live(context: Context, name: str) -> SafeString:
     """Return the attributes by which a region asks for itself again.
 
-    Args:
-        later: it has nothing yet, and asks as soon as it is there.
+    With the ETag of what it shows: where nothing has changed nothing is sent.
     """
     query = here(context, part=name, cursor=context["request"].GET.get("cursor"))
     return format_html(
-        'id="{}" data-live hx-get="{}" hx-trigger="{}" hx-swap="innerMorph"',
+        'id="{}" data-live data-tag="{}" hx-get="{}" hx-trigger="relay:tick" '
+        'hx-swap="innerMorph"',
         name,
+        context["tags"][name],
         query,
-        "load, relay:tick" if later else "relay:tick",
     )
 
 

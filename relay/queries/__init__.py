@@ -27,7 +27,7 @@ from relay.queries.schedules import (
     next_fires,
     preview,
 )
-from relay.queries.stats import get_series, get_stats, get_totals
+from relay.queries.stats import get_activity, get_series, get_stats, get_totals
 from relay.queries.system import get_system, health, readiness
 from relay.queries.tasks import get_task, list_tasks
 from relay.queries.why import CAUSES, why_not_running
@@ -37,6 +37,7 @@ __all__ = [
     "CAUSES",
     "INCLUDES",
     "count_jobs",
+    "get_activity",
     "get_bulk",
     "get_failure",
     "get_job",

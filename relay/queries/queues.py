@@ -25,7 +25,7 @@ MOST_QUEUES: Final = 1_000
 # and retrying ones those are counted that are due next, by relay_job_due_idx and
 # relay_job_retrying_idx. Workers are a small table. Times of rows made by hand may be
 # infinite.
-QUEUES: Final = """
+QUEUES: Final = f"""
 WITH named AS MATERIALIZED (
     SELECT name FROM unnest(%(names)s::text[]) AS name
     UNION
@@ -46,6 +46,8 @@ WITH named AS MATERIALIZED (
     FROM relay_worker CROSS JOIN unnest(queues) AS queue
     WHERE state = 'running' AND lease_expires_at > statement_timestamp()
     GROUP BY queue
+), waiting(queue, seconds) AS MATERIALIZED (
+    {gauges.LATENCY}
 )
 SELECT named.name, coalesce(stored.policy, 'priority'), coalesce(stored.weight, 1),
        stored.max_running, stored.key_limit,
@@ -64,14 +66,16 @@ SELECT named.name, coalesce(stored.policy, 'priority'), coalesce(stored.weight, 
             LIMIT %(most)s) AS job),
        coalesce(scheduled.jobs, 0), (SELECT count(*) FROM due),
        coalesce(retrying.jobs, 0), (SELECT count(*) FROM again),
-       coalesce(serving.workers, 0), coalesce(serving.slots, 0)::int8
+       coalesce(serving.workers, 0), coalesce(serving.slots, 0)::int8,
+       coalesce(waiting.seconds, 0)
 FROM named
 LEFT JOIN relay_queue AS stored ON stored.name = named.name
 LEFT JOIN scheduled ON scheduled.queue = named.name
 LEFT JOIN retrying ON retrying.queue = named.name
 LEFT JOIN serving ON serving.queue = named.name
+LEFT JOIN waiting ON waiting.queue = named.name
 ORDER BY named.name
-"""
+"""  # noqa: S608 - constants only
 
 
 def list_queues(actor: Actor) -> list[QueueDocument]:
@@ -127,15 +131,13 @@ def _read(
     with bounded_read(using), connections[using].cursor() as cursor:
         cursor.execute(QUEUES, values)
         rows = cursor.fetchall()
-        cursor.execute(gauges.LATENCY)
-        latencies: dict[str, float] = dict(cursor.fetchall())
-    return [_document(row, cap, latencies.get(row[0], 0.0)) for row in rows]
+    return [_document(row, cap) for row in rows]
 
 
-def _document(row: tuple[Any, ...], cap: int, latency: float) -> QueueDocument:
+def _document(row: tuple[Any, ...], cap: int) -> QueueDocument:
     name, policy, weight, max_running, key_limit, paused_at, paused_until = row[:7]
     is_paused, queued, running, scheduled, due, retrying, again, *serving = row[7:]
-    workers, slots = serving
+    workers, slots, latency = serving
     return {
         "name": name,
         "policy": policy,

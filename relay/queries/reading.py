@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, overload
 from uuid import UUID
@@ -25,6 +27,7 @@ __all__ = [
     "CUT",
     "LOOK_SECONDS",
     "SHOWN_CHARACTERS",
+    "aware",
     "bounded_read",
     "clamped",
     "counted",
@@ -32,6 +35,7 @@ __all__ = [
     "instant",
     "payload",
     "pretty",
+    "reading_together",
     "seconds",
     "shown_text",
     "small",
@@ -49,7 +53,8 @@ SELECT set_config('statement_timeout', %(timeout)s, true),
        set_config('enable_seqscan', 'off', true),
        set_config('enable_bitmapscan', %(bitmaps)s, true),
        set_config('enable_sort', %(bitmaps)s, true),
-       set_config('random_page_cost', '1', true)
+       set_config('random_page_cost', '1', true),
+       statement_timestamp()
 """
 # Of a text or a JSON document that is shown as text, so many characters are fetched.
 SHOWN_CHARACTERS: Final = 20_000
@@ -65,8 +70,10 @@ _LONGEST_INTEGER: Final = 4_300
 
 
 @contextmanager
-def bounded_read(alias: str, *, bitmaps: bool = False) -> Iterator[None]:
+def bounded_read(alias: str, *, bitmaps: bool = False) -> Iterator[datetime]:
     """Read in a transaction whose statements end after LOOK_SECONDS.
+
+    It gives the database's time, in UTC.
 
     The planner is kept on the index that gives a list its order: its statistics are
     old at the moment of a burst, and a plan that sorts reads every row there is. Nor
@@ -80,6 +87,17 @@ def bounded_read(alias: str, *, bitmaps: bool = False) -> Iterator[None]:
     Raises:
         ReadTimeout: a statement took longer.
     """
+    together = _together.get()
+    if together is None:
+        with _bounded(alias, bitmaps=bitmaps) as now:
+            yield now
+    else:
+        with together.read(alias, bitmaps=bitmaps) as now:
+            yield now
+
+
+@contextmanager
+def _bounded(alias: str, *, bitmaps: bool) -> Iterator[datetime]:
     values = {
         "timeout": str(int(LOOK_SECONDS * 1_000)),
         "bitmaps": "on" if bitmaps else "off",
@@ -88,7 +106,8 @@ def bounded_read(alias: str, *, bitmaps: bool = False) -> Iterator[None]:
         with transaction.atomic(using=alias):
             with connections[alias].cursor() as cursor:
                 cursor.execute(BOUND, values)
-            yield
+                [(*_, now)] = cursor.fetchall()
+            yield aware(now)
             # Nothing was written. Inside the caller's transaction only this takes the
             # settings back.
             transaction.set_rollback(True, using=alias)
@@ -96,6 +115,61 @@ def bounded_read(alias: str, *, bitmaps: bool = False) -> Iterator[None]:
         if not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
             raise
         raise ReadTimeout(LOOK_SECONDS) from error
+
+
+class _Together:
+    """The transaction that reads share, as long as they are of one kind."""
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._kind: tuple[str, bool] | None = None
+        self._now: datetime | None = None
+        self._depth = 0
+
+    @contextmanager
+    def read(self, alias: str, *, bitmaps: bool) -> Iterator[datetime]:
+        """As bounded_read(); after an error the next one begins anew."""
+        kind = (alias, bitmaps)
+        if self._depth and kind != self._kind:  # within one of another kind
+            with _bounded(alias, bitmaps=bitmaps) as now:
+                yield now
+            return
+        if self._now is None or kind != self._kind:
+            self.close()
+            self._now = self._open.enter_context(_bounded(alias, bitmaps=bitmaps))
+            self._kind = kind
+        self._depth += 1
+        try:
+            yield self._now
+        except BaseException:
+            self._now = None
+            self._open.__exit__(*sys.exc_info())  # may raise what it means
+            raise
+        finally:
+            self._depth -= 1
+
+    def close(self) -> None:
+        self._now = None
+        self._open.close()
+
+
+_together: ContextVar[_Together | None] = ContextVar("relay_reads", default=None)
+
+
+@contextmanager
+def reading_together() -> Iterator[None]:
+    """Let the reads within share a transaction where they are alike.
+
+    For an answer of several reads: what each bounded_read() asks the database besides
+    is asked once. Nothing within may write.
+    """
+    together = _Together()
+    token = _together.set(together)
+    try:
+        yield
+    finally:
+        _together.reset(token)
+        together.close()
 
 
 # --- columns -------------------------------------------------------------------------
@@ -149,6 +223,11 @@ def small(name: str) -> models.Expression:
 # --- values --------------------------------------------------------------------------
 
 
+def aware(at: datetime) -> datetime:
+    """Return a time in UTC; without a zone it is in the project's, as USE_TZ says."""
+    return (timezone.make_aware(at) if timezone.is_naive(at) else at).astimezone(UTC)
+
+
 @overload
 def instant(value: datetime) -> str: ...
 @overload
@@ -157,9 +236,7 @@ def instant(value: datetime | None) -> str | None:
     """Return a time as RFC 3339 in UTC with Z."""
     if value is None:
         return None
-    if timezone.is_naive(value):  # as USE_TZ says
-        value = timezone.make_aware(value)
-    return value.astimezone(UTC).isoformat().removesuffix("+00:00") + "Z"
+    return aware(value).isoformat().removesuffix("+00:00") + "Z"
 
 
 @overload

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from django.db import models
+from django.db.models.expressions import RawSQL
 from django.utils import timezone as clock
 
 from relay.conf import get_settings
@@ -37,7 +38,12 @@ from relay.queries.reading import (
 )
 from relay.scheduler import preview as looking_ahead
 from relay.scheduler.expression import parse
-from relay.scheduler.lateness import Lateness, read_lateness
+from relay.scheduler.lateness import (
+    SINCE_DUE,
+    SINCE_SUCCESS,
+    Lateness,
+    lateness_of,
+)
 from relay.scheduler.timetable import check_spread
 from relay.scheduler.words import in_words
 
@@ -109,8 +115,7 @@ def list_schedules(
             limit=limit,
             cursor=cursor,
         )
-        lateness = {row.id: row for row in read_lateness(using=using)}
-    results = [_document(row, lateness, shown=shown) for row in page.rows]
+    results = [_document(row, shown=shown) for row in page.rows]
     return {"results": results, "next": page.next, "previous": page.previous}
 
 
@@ -124,8 +129,7 @@ def get_schedule(actor: Actor, name: str) -> ScheduleDetail:
     actor.require("view_schedule", "get_schedule")
     shown, using = actor.may("view_payload"), get_settings().database
     row = _row(name, using)
-    lateness = {each.id: each for each in read_lateness(using=using)}
-    document = _document(row, lateness, shown=shown)
+    document = _document(row, shown=shown)
     try:
         runs = _fires(_planned(row), FIRES)
     except ScheduleError:
@@ -229,7 +233,11 @@ def _milliseconds(span: timedelta | None) -> int | None:
 
 
 def _shown() -> dict[str, models.Expression]:
-    return {f"shown_{name}": clamped(name) for name in _TIMES}
+    return {
+        **{f"shown_{name}": clamped(name) for name in _TIMES},
+        "due_s": RawSQL(SINCE_DUE, [], models.FloatField()),  # noqa: S611 - constants
+        "success_s": RawSQL(SINCE_SUCCESS, [], models.FloatField()),  # noqa: S611 - constants
+    }
 
 
 def _row(name: str, using: str) -> dict[str, Any]:
@@ -320,12 +328,18 @@ def _words(row: Mapping[str, Any]) -> str | None:
         return None  # the scheduler has written down why
 
 
-def _document(
-    row: Mapping[str, Any], lateness: Mapping[UUID, Lateness], *, shown: bool
-) -> ScheduleDocument:
+def _late(row: Mapping[str, Any]) -> Lateness | None:
+    """Return how it keeps its times; None of one that is paused or over."""
+    if not row["enabled"] or row["shown_finished_at"] is not None:
+        return None
+    names = ("id", "name", "spread_ms", "success_within_ms", "shown_last_success_at")
+    return lateness_of(*(row[name] for name in (*names, "due_s", "success_s")))
+
+
+def _document(row: Mapping[str, Any], *, shown: bool) -> ScheduleDocument:
     call = payload(row["shown_args"], shown=shown)
     is_call = isinstance(call, dict)
-    late = lateness.get(row["id"])
+    late = _late(row)
     times = {name: instant(row[f"shown_{name}"]) for name in _TIMES}
     return {
         "id": str(row["id"]),

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast, get_args
-
-from django.db import connections
-from django.utils import timezone
 
 from relay.conf import get_settings
 from relay.exceptions import ArgumentError
 from relay.operations import Actor
 from relay.queries.documents import (
+    ActivityDocument,
     CountDocument,
     DurationsDocument,
     SeriesDocument,
@@ -22,16 +19,23 @@ from relay.queries.documents import (
 )
 from relay.queries.jobs import read_states
 from relay.queries.queues import read_queues
-from relay.queries.reading import bounded_read, instant
+from relay.queries.reading import aware, bounded_read, instant, reading_together
 from relay.queries.workers import read_workers
-from relay.stats import Durations, Totals, read_series, read_totals
+from relay.stats import (
+    Durations,
+    Totals,
+    read_activity,
+    read_last,
+    read_series,
+    read_totals,
+)
 
-__all__ = ["get_series", "get_stats", "get_totals"]
+__all__ = ["get_activity", "get_series", "get_stats", "get_totals"]
 
 _WAITING: Final = ("blocked", "scheduled", "queued", "retrying")
 _HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
-_NOW: Final = "SELECT statement_timestamp()"
+_MINUTE: Final = timedelta(minutes=1)
 
 
 def get_stats(actor: Actor) -> StatsDocument:
@@ -45,16 +49,18 @@ def get_stats(actor: Actor) -> StatsDocument:
     """
     actor.require("view_metrics", "get_stats")
     using = get_settings().database
-    now = _now(using)
-    by_state = read_states(using)
+    with reading_together(), bounded_read(using) as now:
+        by_state = read_states(using)
+        queues, workers = read_queues(using), read_workers(using)
+        day, hour = read_last(using=using, until=now, spans=(_DAY, _HOUR))
     return {
         "at": instant(now),
         "status": _by_status(by_state),
         "jobs": by_state,
-        "queues": read_queues(using),
-        "workers": read_workers(using),
-        "last_hour": _last(_HOUR, now, using),
-        "last_day": _last(_DAY, now, using),
+        "queues": queues,
+        "workers": workers,
+        "last_hour": _totals(hour),
+        "last_day": _totals(day),
     }
 
 
@@ -83,9 +89,9 @@ def get_series(
     if step <= timedelta(0) or span <= timedelta(0):
         raise ArgumentError(f"step={step!r}, span={span!r}: give more than nothing")
     using = get_settings().database
-    end = _ceiling(_aware(until) if until else _now(using), step)
-    since = end - -(-span // step) * step
-    with bounded_read(using, bitmaps=True):
+    with bounded_read(using, bitmaps=True) as now:
+        end = _ceiling(aware(until) if until else now, step)
+        since = end - -(-span // step) * step
         rows = read_series(
             using=using,
             since=since,
@@ -99,6 +105,30 @@ def get_series(
         "until": instant(end),
         "step": step.total_seconds(),
         "results": [_totals(row) for row in rows],
+    }
+
+
+def get_activity(actor: Actor) -> ActivityDocument:
+    """Return how many attempts of each queue ended how, by the minute of the last hour.
+
+    Raises:
+        NotAllowed: the actor lacks view_metrics.
+        ReadTimeout: it took longer than 2 s.
+    """
+    actor.require("view_metrics", "get_activity")
+    using = get_settings().database
+    with bounded_read(using) as now:
+        until = _ceiling(now, _MINUTE)
+        rows = read_activity(using=using, since=until - _HOUR, until=until)
+    queues: dict[str, list[dict[str, int]]] = {}
+    for queue, at, outcome, count in rows:
+        steps = queues.setdefault(queue, [{} for _ in range(_HOUR // _MINUTE)])
+        steps[(at - until + _HOUR) // _MINUTE][outcome] = count
+    return {
+        "since": instant(until - _HOUR),
+        "until": instant(until),
+        "step": _MINUTE.total_seconds(),
+        "queues": queues,
     }
 
 
@@ -120,35 +150,20 @@ def get_totals(
     if not timedelta(0) < span <= timedelta(days=90):
         raise ArgumentError(f"span={span!r}: give more than nothing, up to 90 days")
     using = get_settings().database
-    now = _now(using)
-    rows = _read_totals(using, now - span, now, _plain(queue), _plain(task))
+    with bounded_read(using, bitmaps=True) as now:
+        rows = read_totals(
+            using=using,
+            since=now - span,
+            until=now,
+            queue=_plain(queue),
+            task=_plain(task),
+        )
     return {
         "since": instant(now - span),
         "until": instant(now),
         "step": None,
         "results": [_totals(row) for row in rows],
     }
-
-
-def _read_totals(
-    using: str, since: datetime, until: datetime, queue: str | None, task: str | None
-) -> list[Totals]:
-    with bounded_read(using, bitmaps=True):
-        return read_totals(
-            using=using, since=since, until=until, queue=queue, task=task
-        )
-
-
-def _last(span: timedelta, now: datetime, using: str) -> TotalsDocument:
-    """Return all queues' and tasks' jobs of a span together."""
-    counts: Counter[str] = Counter()
-    run = wait = Durations()
-    for row in _read_totals(using, now - span, now, None, None):
-        counts.update(row.counts)
-        run, wait = run + row.run, wait + row.wait
-    return _totals(
-        Totals(at=now - span, queue=None, task=None, counts=counts, run=run, wait=wait)
-    )
 
 
 def _by_status(states: dict[str, CountDocument]) -> dict[str, CountDocument]:
@@ -182,17 +197,6 @@ def _durations(found: Durations) -> DurationsDocument:
         "p95": found.quantile(0.95),
         "p99": found.quantile(0.99),
     }
-
-
-def _now(using: str) -> datetime:
-    with connections[using].cursor() as cursor:
-        cursor.execute(_NOW)
-        [(now,)] = cursor.fetchall()
-    return _aware(now)
-
-
-def _aware(at: datetime) -> datetime:
-    return (timezone.make_aware(at) if timezone.is_naive(at) else at).astimezone(UTC)
 
 
 def _ceiling(at: datetime, step: timedelta) -> datetime:

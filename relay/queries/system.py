@@ -41,17 +41,16 @@ FROM pg_stat_user_tables
 WHERE schemaname = current_schema AND starts_with(relname, 'relay_')
 ORDER BY relname
 """
-# Of other roles' sessions only those are told of that this one may see.
-OLDEST: Final = """
-SELECT extract(epoch FROM clock_timestamp() - min(xact_start))::float8
-FROM pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_backend_pid()
-  AND backend_type = 'client backend'
-"""
-# Index: relay_stat_place_idx, from its end.
-LAG: Final = """
-SELECT extract(epoch FROM clock_timestamp() - at)::float8
-FROM relay_stat WHERE seconds = 60 ORDER BY at DESC LIMIT 1
+# Of other roles' sessions only those are told of that this one may see. The statistics:
+# relay_stat_place_idx, from its end.
+SERVER: Final = """
+SELECT current_setting('server_version'),
+       (SELECT extract(epoch FROM clock_timestamp() - min(xact_start))::float8
+        FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid()
+          AND backend_type = 'client backend'),
+       (SELECT extract(epoch FROM clock_timestamp() - at)::float8
+        FROM relay_stat WHERE seconds = 60 ORDER BY at DESC LIMIT 1)
 """
 
 
@@ -90,14 +89,10 @@ def get_system(actor: Actor) -> SystemDocument:
     settings = get_settings()
     using = settings.database
     with bounded_read(using, bitmaps=True), connections[using].cursor() as cursor:
-        cursor.execute("SELECT current_setting('server_version')")
-        [(server,)] = cursor.fetchall()
+        cursor.execute(SERVER)
+        [(server, oldest, lag)] = cursor.fetchall()
         cursor.execute(TABLES)
         tables = cursor.fetchall()
-        cursor.execute(OLDEST)
-        [(oldest,)] = cursor.fetchall()
-        cursor.execute(LAG)
-        lag = cursor.fetchone()
     return {
         "version": _version(),
         "python": platform.python_version(),
@@ -109,7 +104,7 @@ def get_system(actor: Actor) -> SystemDocument:
         "migrations": _migrations(using),
         "tables": [_table(row) for row in tables],
         "oldest_transaction": oldest,
-        "statistics_lag": lag[0] if lag else None,
+        "statistics_lag": lag,
     }
 
 

@@ -11,24 +11,35 @@ from django.db import connections
 
 from relay.scheduler.timetable import spread_of
 
-__all__ = ["LATE", "Lateness", "read_lateness"]
+__all__ = [
+    "LATE",
+    "SINCE_DUE",
+    "SINCE_SUCCESS",
+    "Lateness",
+    "lateness_of",
+    "read_lateness",
+]
 
 # Less is an ordinary restart of the schedulers.
 LATE: Final = timedelta(minutes=1)
 
-# A scan of a small table. Times of rows made by hand may be infinite: seconds within
-# 300 years are what Python can hold. A schedule that never succeeded counts from when
-# it was made.
-READ: Final = """
-SELECT id, name, spread_ms, success_within_ms, last_success_at,
-       least(greatest(now - extract(epoch FROM next_due_at), 0), 1e10)::float8,
-       least(greatest(
-           now - extract(epoch FROM coalesce(last_success_at, created_at)), 0
-       ), 1e10)::float8
-FROM relay_schedule, extract(epoch FROM statement_timestamp()) AS now
-WHERE enabled AND finished_at IS NULL
-ORDER BY name
+# Times of rows made by hand may be infinite: seconds within 300 years are what Python
+# can hold. A schedule that never succeeded counts from when it was made.
+SINCE_DUE: Final = """
+least(greatest(extract(epoch FROM statement_timestamp())
+               - extract(epoch FROM next_due_at), 0), 1e10)::float8
 """
+SINCE_SUCCESS: Final = """
+least(greatest(extract(epoch FROM statement_timestamp())
+               - extract(epoch FROM coalesce(last_success_at, created_at)), 0),
+      1e10)::float8
+"""
+# A scan of a small table.
+READ: Final = f"""
+SELECT id, name, spread_ms, success_within_ms, last_success_at,
+       {SINCE_DUE}, {SINCE_SUCCESS}
+FROM relay_schedule WHERE enabled AND finished_at IS NULL ORDER BY name
+"""  # noqa: S608 - constants only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,27 +73,39 @@ class Lateness:
         return allowed is not None and self.unsuccessful_for > allowed
 
 
+def lateness_of(
+    key: UUID,
+    name: str,
+    spread_ms: int | None,
+    within_ms: int | None,
+    success_at: datetime | None,
+    due_s: float | None,
+    success_s: float,
+) -> Lateness:
+    """Return how a schedule keeps its times, by columns of its row.
+
+    Args:
+        due_s, success_s: SINCE_DUE and SINCE_SUCCESS.
+    """
+    # Not planned, not late: last_error says why, or the next tick plans it.
+    late = timedelta(seconds=due_s or 0) - spread_of(name, spread_ms)
+    return Lateness(
+        id=key,
+        name=name,
+        late_by=max(late, timedelta(0)),
+        last_success_at=success_at,
+        unsuccessful_for=timedelta(seconds=success_s),
+        success_within=(
+            None if within_ms is None else timedelta(milliseconds=within_ms)
+        ),
+    )
+
+
 def read_lateness(*, using: str) -> list[Lateness]:
     """Return of every enabled schedule how it keeps its times, by name.
 
     Transaction: one statement on Django's connection.
     """
-    found: list[Lateness] = []
     with connections[using].cursor() as cursor:
         cursor.execute(READ)
-        for key, name, spread_ms, within_ms, success_at, late_s, ago_s in cursor:
-            # Not planned, not late: last_error says why, or the next tick plans it.
-            late = timedelta(seconds=late_s or 0) - spread_of(name, spread_ms)
-            found.append(
-                Lateness(
-                    id=key,
-                    name=name,
-                    late_by=max(late, timedelta(0)),
-                    last_success_at=success_at,
-                    unsuccessful_for=timedelta(seconds=ago_s),
-                    success_within=(
-                        None if within_ms is None else timedelta(milliseconds=within_ms)
-                    ),
-                )
-            )
-    return found
+        return [lateness_of(*row) for row in cursor]

@@ -11,7 +11,9 @@ from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext, override_settings
+from django.urls import reverse
 
+from relay.admin.registration import PAGES
 from relay.ids import uuid7
 from relay.models import (
     Audit,
@@ -472,22 +474,25 @@ def test_failure_016_stored_script_is_shown_as_text(browser: Client) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("address", [QUEUES, WORKERS, SCHEDULES, OCCURRENCES])
-def test_a_list_takes_at_most_six_queries(browser: Client, address: str) -> None:
+def test_every_list_takes_at_most_six_queries(browser: Client) -> None:
     for number in range(20):
         schedule = make_schedule(name=f"s{number}")
         Occurrence.objects.create(schedule=schedule, due_at=LATER)
         Queue.objects.create(name=f"q{number}")
         make_worker()
-    browser.get(address)
+        BulkOperation.objects.create(action="retry", filter="state:failed", actor="a")
+        Audit.objects.create(operation="retry_jobs", actor="a", source="admin")
+        Job.objects.create(task="one")
 
-    with CaptureQueriesContext(connection) as queries:
+    for model in PAGES:
+        address = reverse(f"admin:relay_{model._meta.model_name}_changelist")
         browser.get(address)
-
-    statements = [
-        one["sql"] for one in queries if one["sql"] not in ("BEGIN", "ROLLBACK")
-    ]
-    assert len(statements) <= 6, statements
+        with CaptureQueriesContext(connection) as queries:
+            browser.get(address)
+        statements = [
+            one["sql"] for one in queries if one["sql"] not in ("BEGIN", "ROLLBACK")
+        ]
+        assert len(statements) <= 6, (address, statements)
 
 
 def test_actions_need_the_permission_of_their_acts(db: None) -> None:

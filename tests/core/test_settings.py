@@ -94,6 +94,13 @@ def test_a_change_of_another_setting_keeps_what_was_read() -> None:
         ({"API": {"SUBMIT_BURST": "9"}}, "'SUBMIT_BURST'"),
         ({"API": {"MAX_BODY_BYTES": 0}}, "'MAX_BODY_BYTES'.*at least 1"),
         ({"API": {"AUTHENTICATION_CLASSES": "a.b"}}, "'AUTHENTICATION_CLASSES'.*list"),
+        ({"DASHBOARD": 5}, "'DASHBOARD'.*give a dict"),
+        ({"DASHBOARD": {"LINK": {}}}, "'DASHBOARD'.*'LINK'.*'LINKS'"),
+        ({"DASHBOARD": {"ENV": "production"}}, "'ENV'.*one of red"),
+        ({"DASHBOARD": {"ENV": ("production", "pink")}}, "'ENV'.*one of red"),
+        ({"DASHBOARD": {"ENV": ("", "red")}}, "'ENV'.*give a word"),
+        ({"DASHBOARD": {"LINKS": ["https://a"]}}, "'LINKS'.*give a dict"),
+        ({"DASHBOARD": {"LINKS": {"": "https://a"}}}, "'' cannot name a link"),
         ({"BACKOFF": 15}, "'BACKOFF'.*relay.Backoff"),
         ({"QUEUES": "mail"}, "'QUEUES'.*list"),
         ({"QUEUES": 5}, "'QUEUES'"),
@@ -130,3 +137,38 @@ def test_queue_names_are_short_and_ascii(name: str) -> None:
 def test_other_queue_names_are_refused(name: object) -> None:
     with pytest.raises(ValueError, match="cannot name a queue"):
         check_queue_name(name)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("javascript:alert(1)", "//logs.example.com", "/logs/{job_id}", "ftp://a/b"),
+        *("JavaScript://a/%0aalert(1)", " https://a", "https://a b", "https://", 5),
+        *("https://{job_id}.example.com", "https://a/{args}", "https://a/{job_id!r}"),
+        *(
+            "https://a/{job_id:>9}",
+            "https://a/{job_id.x}",
+            "https://a/{",
+            "https://a/{}",
+        ),
+        *("https://u@a/", "https:\\\\a", "https://a\n/"),
+    ],
+)
+def test_a_link_leads_to_one_host_by_http(address: object) -> None:
+    with (
+        override_settings(RELAY={"DASHBOARD": {"LINKS": {"Logs": address}}}),
+        pytest.raises(SettingsError, match=r"'LINKS'\]\['Logs'\].*begins with https"),
+    ):
+        get_settings()
+
+
+def test_a_link_has_places_and_braces() -> None:
+    links = {"Logs": "https://a.example:9000/x?q={job_id}&at={start}&b={{}}"}
+
+    with override_settings(
+        RELAY={"DASHBOARD": {"LINKS": links, "ENV": ["test", "blue"]}}
+    ):
+        settings = get_settings().dashboard
+
+    assert settings.links == links
+    assert settings.env == ("test", "blue")

@@ -13,6 +13,7 @@ from relay.queries.documents.acts import (
     TaskDocument,
 )
 from relay.queries.documents.figures import (
+    ActivityDocument,
     CheckDocument,
     DurationsDocument,
     ReadinessDocument,
@@ -51,6 +52,7 @@ from relay.queries.documents.places import (
 )
 
 __all__ = [
+    "ActivityDocument",
     "AttemptDocument",
     "AuditDocument",
     "AuditPage",

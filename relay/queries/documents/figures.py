@@ -8,6 +8,7 @@ from relay.queries.documents.jobs import CountDocument
 from relay.queries.documents.places import QueueDocument
 
 __all__ = [
+    "ActivityDocument",
     "CheckDocument",
     "DurationsDocument",
     "ReadinessDocument",
@@ -51,6 +52,18 @@ class SeriesDocument(TypedDict):
     until: str
     step: float | None
     results: list[TotalsDocument]
+
+
+class ActivityDocument(TypedDict):
+    """How many attempts of each queue ended how, one dict of counts a step.
+
+    A queue of which none ended is not there, nor is an outcome of a step.
+    """
+
+    since: str
+    until: str
+    step: float
+    queues: dict[str, list[dict[str, int]]]
 
 
 class WorkersDocument(TypedDict):

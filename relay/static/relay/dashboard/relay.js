@@ -1,113 +1,99 @@
-// What the dashboard adds where JavaScript runs. Every page works without it.
+// What scripts add to the dashboard. Every page works without them.
 (() => {
-  "use strict";
-  const root = document.documentElement;
-  const all = (what, where = document) => [...where.querySelectorAll(what)];
+  const look = document.documentElement.dataset;
+  const all = (what) => [...document.querySelectorAll(what)];
   const one = (what) => document.querySelector(what);
-  const kept = {
-    get: (key) => { try { return localStorage.getItem(`relay.${key}`); } catch { return null; } },
-    set: (key, value) => { try { localStorage.setItem(`relay.${key}`, value); } catch { /* private */ } },
+  const on = (what, does) => document.addEventListener(what, does);
+  const get = (key) => { try { return localStorage.getItem(`relay.${key}`); } catch { } };
+  const set = (key, value) => { try { localStorage.setItem(`relay.${key}`, value); } catch { } };
+  const since = (at) => Math.round((Date.now() - at) / 1000);
+  let note, ahead, isGoing, asked = Date.now();
+
+  // Before the body: no flash of the other theme.
+  if (get("theme")) look.theme = get("theme");
+  const turn = () => {
+    const now = look.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "");
+    set("theme", look.theme = now === "dark" ? "light" : "dark");
   };
 
-  // Before the body is drawn: no flash of the other theme.
-  const theme = kept.get("theme");
-  if (theme === "light" || theme === "dark") root.dataset.theme = theme;
-
-  const turnTheme = () => {
-    const isDark = root.dataset.theme
-      ? root.dataset.theme === "dark"
-      : matchMedia("(prefers-color-scheme: dark)").matches;
-    root.dataset.theme = isDark ? "light" : "dark";
-    kept.set("theme", root.dataset.theme);
-  };
-
-  // Times in the viewer's zone; as the server wrote them on hover.
-  const localTimes = () => all("time[datetime]:not([data-shown])").forEach((each) => {
-    const at = new Date(each.dateTime);
-    if (isNaN(at)) return;
-    const local = at.toLocaleString("sv-SE");
-    if (each.classList.contains("ago")) each.title = local;
+  // Times in the viewer's zone, ages by the server's clock, spans as in words.py.
+  const span = (s) => s < 60 ? `${s} s` : s < 3600 ? `${s / 60 | 0} min`
+    : s < 86400 ? `${s / 3600 | 0} h ${s / 60 % 60 | 0} min` : `${s / 86400 | 0} d ${s / 3600 % 24 | 0} h`;
+  const times = () => all("time:not([title])").forEach((each) => {
+    const local = new Date(each.dateTime).toLocaleString("sv-SE");
+    if (each.className) each.title = local;
     else [each.title, each.textContent] = [each.dateTime, local];
-    each.dataset.shown = "";
+  });
+  const ages = () => all("time.ago").forEach((each) => {
+    const s = since(+new Date(each.dateTime) + ahead);
+    const text = note.dataset[s < 0 ? "in" : "ago"].replace("%s", span(Math.abs(s)));
+    if (each.textContent !== text) each.textContent = text;
   });
 
-  // Live regions: each asks for itself again when it hears relay:tick.
-  let asked = Date.now();
-  const every = () => Number(kept.get("every") ?? 5);
-  const isHeld = () => document.hidden || one("dialog:modal") || String(getSelection());
+  // Live regions ask for themselves; 304: they have it.
+  const every = () => +(get("every") ?? 5);
   const tick = () => {
-    const note = one("#live-note");
-    const seconds = Math.round((Date.now() - asked) / 1000);
-    if (every() && !isHeld() && seconds >= every()) refresh();
-    else if (note) note.textContent = note.dataset[every() && !isHeld() ? "on" : "off"].replace("%s", seconds);
+    const isHeld = document.hidden || one("dialog:modal") || String(getSelection());
+    const isOn = every() && !isHeld, seconds = since(asked);
+    if (!isHeld) ages();
+    if (isOn && seconds >= every()) {
+      asked = Date.now();
+      all("[data-live]").forEach((each) => each.dispatchEvent(new Event("relay:tick")));
+    } else note.textContent = note.dataset[isOn ? "on" : "off"].replace("%s", seconds);
   };
-  const refresh = () => {
-    asked = Date.now();
-    all("[data-live]").forEach((each) => each.dispatchEvent(new Event("relay:tick")));
-  };
-  const setEvery = (seconds) => {
-    kept.set("every", seconds);
-    const choice = one("#live-every");
-    if (choice) choice.value = String(seconds);
-  };
+  on("htmx:config:request", ({ detail: { ctx } }) => { ctx.request.headers["If-None-Match"] = ctx.sourceElement.dataset.tag; });
+  on("htmx:before:response", ({ detail: { ctx } }) => { ctx.sourceElement.dataset.tag = ctx.response.headers.get("ETag"); });
+  const setEvery = (seconds) => { set("every", seconds); one("#live-every").value = seconds; };
 
-  // How many are ticked, and what the buttons would do to them.
-  const count = () => all("form[data-acts]").forEach((form) => {
-    const boxes = all(`input[name=job][form="${form.id}"]`);
+  const count = () => {
+    const boxes = all("input[name=job]"), whole = one("#tick-all");
     const ticked = boxes.filter((box) => box.checked).length;
-    all("button[data-many]", form).forEach((button) => {
+    all("button[data-many]").forEach((button) => {
       button.disabled = !ticked;
-      button.lastChild.textContent = ticked === 1 ? button.dataset.one
-        : ticked ? button.dataset.many.replace("%s", ticked) : button.dataset.none;
+      button.lastChild.textContent = ticked > 1 ? button.dataset.many.replace("%s", ticked) : button.dataset[ticked ? "one" : "none"];
     });
-    const whole = one("#tick-all");
-    if (whole) [whole.checked, whole.indeterminate] = [ticked && ticked === boxes.length, ticked && ticked < boxes.length];
-  });
-
-  const renew = () => { localTimes(); all("[data-js]").forEach((each) => { each.hidden = false; }); count(); };
-
-  const isTyping = (target) => target.closest("input:not([type=checkbox]), select, textarea, dialog");
-  let isGoing = false;
-  const press = (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || kept.get("keys") === "off" || isTyping(event.target)) return;
-    const go = isGoing && one(`a[data-go="${event.key}"]`);
-    isGoing = event.key === "g";
-    const search = one("#search");
-    const box = event.target.closest("tr")?.querySelector("input[type=checkbox]");
-    if (go) go.click();
-    else if (event.key === "/" && search) { event.preventDefault(); search.focus(); }
-    else if (event.key === "x" && box) box.click();
-    else if (event.key === "r") setEvery(every() ? 0 : 5);
-    else if (event.key === "t") turnTheme();
-    else if (event.key === "?") one("#keys").showModal();
+    if (whole) [whole.checked, whole.indeterminate] = [ticked && ticked === boxes.length, ticked % boxes.length];
   };
+  const renew = () => { times(); all("[data-js]").forEach((each) => { each.hidden = false; }); count(); };
 
-  document.addEventListener("DOMContentLoaded", () => {
+  on("keydown", (event) => {
+    const { key, target, ctrlKey, metaKey, altKey } = event;
+    if (ctrlKey || metaKey || altKey || get("keys") === "off" || target.closest("input:not([type=checkbox]), select, textarea, dialog")) return;
+    const go = isGoing && all("a[data-go]").find((each) => each.dataset.go === key);
+    isGoing = key === "g";
+    const search = one("#search"), box = target.closest("tr")?.querySelector("input");
+    if (go) go.click();
+    else if (key === "/" && search) { event.preventDefault(); search.focus(); }
+    else if (key === "x" && box) box.click();
+    else if (key === "r") setEvery(every() ? 0 : 5);
+    else if (key === "t") turn();
+    else if (key === "?") one("#keys").showModal();
+  });
+  on("change", ({ target }) => {
+    if (target.id === "live-every") setEvery(target.value);
+    if (target.id === "use-keys") set("keys", target.checked ? "on" : "off");
+    if (target.id === "tick-all") all("input[name=job]").forEach((box) => { box.checked = target.checked; });
+    count();
+  });
+  on("click", ({ target }) => {
+    const button = target.closest("button"), copied = button?.dataset.copy;
+    if (button?.id === "theme") turn();
+    if (button?.id === "help") one("#keys").showModal();
+    if (!copied) return;
+    getSelection().selectAllChildren(one(`#${copied}`));
+    navigator.clipboard?.writeText(String(getSelection())).then(() => { getSelection().empty(); button.dataset.copied = ""; });
+  });
+  on("htmx:after:swap", renew);
+  on("DOMContentLoaded", () => {
+    note = one("#live-note");
+    ahead = asked - new Date(note.dataset.now);
     renew();
     setEvery(every());
     setInterval(tick, 1000);
-    all("dialog[data-modal]").forEach((dialog) => {
-      dialog.close();
-      dialog.showModal();
-      dialog.addEventListener("cancel", (event) => { event.preventDefault(); one("#back").click(); });
-    });
-    const keys = one("#use-keys");
-    if (keys) {
-      keys.checked = kept.get("keys") !== "off";
-      keys.addEventListener("change", () => kept.set("keys", keys.checked ? "on" : "off"));
-    }
-    document.addEventListener("keydown", press);
-    document.addEventListener("change", (event) => {
-      if (event.target.id === "live-every") setEvery(Number(event.target.value));
-      if (event.target.id === "tick-all") all("input[name=job]").forEach((box) => { box.checked = event.target.checked; });
-      count();
-    });
-    document.addEventListener("click", (event) => {
-      const button = event.target.closest("[data-copy], #theme, #help");
-      if (button?.id === "theme") turnTheme();
-      if (button?.id === "help") one("#keys").showModal();
-      if (button?.dataset.copy) navigator.clipboard?.writeText(button.dataset.copy).then(() => { button.dataset.copied = ""; });
-    });
-    document.addEventListener("htmx:after:swap", renew);
+    one("#use-keys").checked = get("keys") !== "off";
+    const question = one("dialog[data-modal]");
+    question?.close();
+    question?.showModal();
+    question?.addEventListener("cancel", (event) => { event.preventDefault(); one("#back").click(); });
   });
 })();
