@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 from rest_framework import serializers
 
+from relay import codec
 from relay.api.fields import (
     AnyField,
     Body,
@@ -15,7 +16,7 @@ from relay.api.fields import (
     TextField,
     WholeField,
 )
-from relay.exceptions import UnknownTask
+from relay.exceptions import DecodeError, UnknownTask
 from relay.models import QueuePolicy
 from relay.operations import AT_ONCE, JobCall
 from relay.operations.matching import ACTIONS, OWN_TASKS
@@ -130,7 +131,21 @@ class BatchBody(Body):
     jobs = serializers.ListField(child=JobBody(), min_length=1, max_length=MOST_JOBS)
 
 
-class EditBody(ArgumentsBody):
+class ChangedArgumentsBody(ArgumentsBody):
+    """All the arguments of a job anew; what is marked with a type is of that type."""
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Read the marks that answers have: what was read can be sent back."""
+        given = {name: attrs[name] for name in ("args", "kwargs") if name in attrs}
+        try:
+            args, kwargs = codec.decode_arguments(given)
+        except DecodeError as error:
+            raise serializers.ValidationError({next(iter(given)): str(error)}) from None
+        read = {"args": args, "kwargs": kwargs}
+        return {**attrs, **{name: read[name] for name in given}}
+
+
+class EditBody(ChangedArgumentsBody):
     """What shall change of a job that waits."""
 
     queue = TextField(required=False)
@@ -142,7 +157,7 @@ class EditBody(ArgumentsBody):
     tags = _tags()
 
 
-class ReplayBody(ArgumentsBody):
+class ReplayBody(ChangedArgumentsBody):
     """Other arguments for the new job; those of the old one unless given."""
 
 
