@@ -52,6 +52,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what a command line says; return the exit code."""
+    _open_streams()
     try:
         options = make_parser().parse_args(argv)
         session.run(
@@ -69,6 +70,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         session.forget_output()
         return 1
     return 0
+
+
+def _open_streams() -> None:
+    """Have something to read and write where a stream is closed, as under cron."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            opened = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115 - to the end
+            setattr(sys, name, opened)
 
 
 def _connected(
@@ -102,10 +111,10 @@ def _profile(
 
 def _of_server(server: str, environment: Mapping[str, str]) -> Profile:
     """Return a server with its token, of the environment or else of a profile of it."""
-    if token := environment.get("RELAY_TOKEN"):
+    if token := environment.get("RELAY_TOKEN", "").strip():
         return Profile(server, token)
     for each in Profiles(file_of(environment)).by_name.values():
-        if each.server == server.rstrip("/"):
+        if each.server == server.strip().rstrip("/"):
             return each
     return Profile(server)
 

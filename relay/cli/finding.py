@@ -11,7 +11,7 @@ from relay.cli.errors import MissingError, UsageError
 from relay.cli.printer import Document
 from relay.cli.transport import Transport
 
-__all__ = ["job_id", "one_of"]
+__all__ = ["job_id", "one_of", "whole_id"]
 
 SHORTEST: Final = 8
 _BEGINNING: Final = re.compile(r"[0-9a-f-]{8,36}", re.IGNORECASE)
@@ -24,7 +24,8 @@ def job_id(transport: Transport, text: str) -> str:
         MissingError: there is none.
         UsageError: there are several, or it is no id.
     """
-    if (whole := _whole(text)) is not None:
+    text = text.strip()  # of a file with Windows' ends of lines
+    if (whole := whole_id(text)) is not None:
         return whole
     _check(text, "job")
     found = transport.list_jobs(f"id:{text}", limit=2, cursor=None)["results"]
@@ -37,8 +38,9 @@ def one_of(documents: Iterable[Document], text: str, what: str) -> Document:
     Raises:
         MissingError, UsageError: as job_id.
     """
+    text = text.strip()
     listed = list(documents)
-    whole = _whole(text) or text
+    whole = whole_id(text) or text
     for each in listed:  # of one name the first: lists have the newest there
         if whole in (each["id"], each.get("name")):
             return each
@@ -47,9 +49,10 @@ def one_of(documents: Iterable[Document], text: str, what: str) -> Document:
     return _only(found, text, what)
 
 
-def _whole(text: str) -> str | None:
+def whole_id(text: str) -> str | None:
+    """Return an id as relay writes it; None if it is no whole one."""
     try:
-        return str(UUID(text))
+        return str(UUID(text.strip()))
     except ValueError:
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from relay.cli.values import span, whole
+from relay.cli.values import filled, pause, span, whole
 
 __all__ = [
     "MOST_LISTED",
@@ -87,7 +87,9 @@ def ids(*, nargs: int | str = "+") -> argparse.ArgumentParser:
 
 def name_of(thing: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("name", metavar=thing.upper(), help=f"the {thing}'s name")
+    parser.add_argument(
+        "name", type=filled, metavar=thing.upper(), help=f"the {thing}'s name"
+    )
     return parser
 
 
@@ -104,11 +106,11 @@ def filter_flags() -> argparse.ArgumentParser:
     group.add_argument(
         "--state", action="append", metavar="STATE", help="also several times"
     )
-    group.add_argument("--queue", action="append", metavar="NAME")
+    group.add_argument("--queue", action="append", metavar="QUEUE")
     group.add_argument(
         "--task",
         action="append",
-        metavar="NAME",
+        metavar="TASK",
         help="with * at its end: how it begins",
     )
     return parser
@@ -137,7 +139,7 @@ def watch_flags() -> argparse.ArgumentParser:
     group.add_argument("--watch", action="store_true", help="show it anew until Ctrl-C")
     group.add_argument(
         "--interval",
-        type=span,
+        type=pause,
         default=2.0,
         metavar="SPAN",
         help="how often (default: 2s)",

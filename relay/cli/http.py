@@ -8,7 +8,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -22,7 +22,7 @@ from relay.cli.errors import (
 )
 from relay.cli.printer import inert
 
-__all__ = ["Http", "path"]
+__all__ = ["ANSWER_SECONDS", "Answer", "Http", "path"]
 
 ANSWER_SECONDS: Final = 30.0
 # Longer than any answer that is meant: a page of jobs with all their arguments.
@@ -49,6 +49,15 @@ _CODES: Final[Mapping[str, type[CliError]]] = {
 }
 
 
+class Answer(dict[str, Any]):
+    """A document of a server's; what is missing in it is told of, with a remedy."""
+
+    def __missing__(self, name: str) -> Any:
+        raise UnreachableError(
+            f"the server answers without {name!r}: is it relay, and of this release?"
+        )
+
+
 def path(*parts: str) -> str:
     """Return a path of names that may hold anything."""
     return "/".join(quote(part, safe="") for part in parts)
@@ -73,8 +82,13 @@ class Http:
     def __init__(
         self, url: str, *, token: str | None = None, reason: str | None = None
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        url = url.strip()
+        try:
+            parts = urlsplit(url)
+            is_address = parts.scheme in ("http", "https") and parts.port != 0
+        except ValueError:
+            is_address = False
+        if not is_address or not parts.hostname:
             raise UsageError(f"--server {url!r}: write http://… or https://…")
         if parts.username or parts.password or parts.query or parts.fragment:
             raise UsageError(
@@ -122,23 +136,31 @@ class Http:
             address, data=data, headers=headers, method=method
         )
         try:
-            with self._opener.open(request, timeout=seconds) as answer:
-                return self._document(answer.read(_MOST_BYTES))
-        except HTTPError as error:
-            with error:
-                text = error.read(_MOST_BYTES)
-            if error.code in also:
-                return self._document(text)
-            raise self._error(error.code, text, error.headers.get("Location")) from None
-        except (URLError, OSError, http.client.HTTPException) as error:
+            status, text, location = self._answered(request, seconds)
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
             raise self._away(error) from None
+        if 200 <= status < 300 or status in also:
+            return self._document(text)
+        raise self._error(status, text, location)
+
+    def _answered(
+        self, request: Request, seconds: float
+    ) -> tuple[int, bytes, str | None]:
+        """Return the status of an answer, its body, and where it points to."""
+        try:
+            answer = self._opener.open(request, timeout=seconds)
+        except HTTPError as error:  # which is an answer too
+            answer = error
+        with answer:
+            text = answer.read(_MOST_BYTES)
+            return answer.status, text, answer.headers.get("Location")
 
     def _document(self, text: bytes) -> Any:
         if not text:
             return None
         try:
-            return json.loads(text)
-        except ValueError:
+            return json.loads(text, object_hook=Answer)
+        except (ValueError, RecursionError):
             raise UnreachableError(
                 f"{self.url} answers, but not as relay does: is relay.urls there?"
             ) from None
@@ -150,16 +172,20 @@ class Http:
             )
         kind = _ERRORS.get(status, CliError)
         problem = _problem(text)
-        if problem is None:
+        # Refusals come from what stands before relay too.
+        if problem is None or ("code" not in problem and kind is not NotAllowedError):
+            if kind is not NotAllowedError and status < 500:
+                kind = UnreachableError
+            said = "is relay.urls there?" if problem is None else problem["detail"]
+            meaning = http.client.responses.get(status, "")
             return kind(
-                f"{self.url} answers {status} {http.client.responses.get(status, '')}, "
-                "and not as relay does: is relay.urls there?"
+                f"{self.url} answers {status} {meaning}, and not as relay does: {said}"
             )
         code = problem.get("code")
         for fault in problem.get("errors") or ():
-            if fault.get("code") in _CODES:
+            if str(fault.get("code")) in _CODES:
                 code = fault["code"]
-        detail = str(problem["detail"])
+        detail = problem["detail"]
         if status == 401:
             detail += " (see RELAY_TOKEN and relay profile)"
         more = {k: problem[k] for k in ("job_id", "state", "errors") if problem.get(k)}
@@ -178,6 +204,11 @@ def _problem(text: bytes) -> dict[str, Any] | None:
     """Return an error as relay answers it; None if it is not relay's."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and "detail" in found else None
+    if not isinstance(found, dict) or not isinstance(found.get("detail"), str):
+        return None
+    faults = found.get("errors") or []
+    if not isinstance(faults, list) or not all(isinstance(f, dict) for f in faults):
+        return None
+    return found

@@ -14,18 +14,26 @@ from uuid import UUID
 import django
 from django.db import connections
 
-from relay import operations, queries
+from relay import codec, operations, queries
 from relay.cli.bodies import edit_options, enqueue_options, plan_options, set_schedule
+from relay.cli.errors import CliError
 from relay.cli.explaining import explained
 from relay.cli.flags import MOST_LISTED
 from relay.cli.printer import Document
-from relay.cli.transport import Body, JobAct, WorkerAct
+from relay.cli.transport import Body, JobAct, WorkerAct, all_pages
 from relay.cli.versions import installed_version
 from relay.conf import get_settings
-from relay.exceptions import NotFound, ResultTimeout, UnknownTask
+from relay.exceptions import (
+    ArgumentError,
+    DecodeError,
+    NotFound,
+    ResultTimeout,
+    UnknownTask,
+)
 from relay.handles import JobHandle
 from relay.models import ApiToken, Schedule
-from relay.operations import Actor, parse
+from relay.operations import PERMISSIONS, Actor, parse
+from relay.operations.matching import OWN_TASKS
 from relay.queries.reading import instant
 from relay.tasks import all_tasks
 
@@ -41,6 +49,12 @@ class Local:
     """
 
     def __init__(self, *, reason: str | None = None) -> None:
+        alias = get_settings().database
+        if (vendor := connections[alias].vendor) != "postgresql":
+            raise CliError(
+                f"DATABASES[{alias!r}] is {vendor}: relay needs PostgreSQL 15 or newer",
+                code="misconfigured",
+            )
         self._actor = Actor(name=_account(), source="cli", reason=reason)
 
     @property
@@ -79,7 +93,7 @@ class Local:
         return self.get_job(job_id)
 
     def enqueue(self, body: Body) -> Document:
-        if body["task"] not in all_tasks():
+        if body["task"] not in all_tasks() or body["task"] in OWN_TASKS:
             raise UnknownTask(
                 f"no task {body['task']!r} is registered in this process: see "
                 "relay tasks"
@@ -110,13 +124,11 @@ class Local:
         return self.get_job(job_id)
 
     def replay(self, job_id: str, body: Body) -> Document:
-        made = operations.replay_job(
-            self._actor, UUID(job_id), args=body["args"], kwargs=body["kwargs"]
-        )
+        made = operations.replay_job(self._actor, UUID(job_id), **_decoded(body))
         return self.get_job(str(made))
 
     def edit(self, job_id: str, body: Body) -> Document:
-        options = cast("Any", edit_options(body))
+        options = cast("Any", {**edit_options(body), **_decoded(body)})
         operations.edit_job(self._actor, UUID(job_id), **options)
         return self.get_job(job_id)
 
@@ -171,7 +183,11 @@ class Local:
         return self.get_bulk(str(made.pk))
 
     def list_workers(self) -> Document:
-        return queries.list_workers(self._actor, limit=MOST_LISTED)
+        return all_pages(
+            lambda cursor: queries.list_workers(
+                self._actor, limit=MOST_LISTED, cursor=cursor
+            )
+        )
 
     def get_worker(self, worker_id: str) -> Document:
         return queries.get_worker(self._actor, worker_id)
@@ -189,7 +205,11 @@ class Local:
     # --- schedules and tasks ---------------------------------------------------------
 
     def list_schedules(self) -> Document:
-        return queries.list_schedules(self._actor, limit=MOST_LISTED)
+        return all_pages(
+            lambda cursor: queries.list_schedules(
+                self._actor, limit=MOST_LISTED, cursor=cursor
+            )
+        )
 
     def get_schedule(self, name: str) -> Document:
         return queries.get_schedule(self._actor, name)
@@ -240,8 +260,24 @@ class Local:
     def get_system(self) -> Document:
         return queries.get_system(self._actor)
 
-    def get_health(self) -> Document:
-        return queries.readiness()
+    def get_health(self, *, is_live: bool) -> Document:
+        return queries.health() if is_live else queries.readiness()
+
+    def get_whoami(self) -> Document:
+        permissions = sorted(each for each in PERMISSIONS if self._actor.may(each))
+        return {"name": self._actor.name, "permissions": permissions, "queues": None}
+
+    def list_audit(
+        self,
+        *,
+        subject: str | None,
+        target: str | None,
+        limit: int,
+        cursor: str | None,
+    ) -> Document:
+        return queries.list_audit(
+            self._actor, subject=subject, target=target, limit=limit, cursor=cursor
+        )
 
     def get_version(self) -> Document:
         return {
@@ -270,11 +306,27 @@ class Local:
         return _token(rows.get(pk=token_id))
 
 
+def _decoded(body: Body) -> dict[str, Any]:
+    """Return the arguments of a body; marks of types, as answers have them, are read.
+
+    Raises:
+        ArgumentError: a mark is none.
+    """
+    given = {name: body[name] for name in ("args", "kwargs") if name in body}
+    if not given:
+        return {}
+    try:
+        args, kwargs = codec.decode_arguments(given)
+    except DecodeError as error:
+        raise ArgumentError(str(error)) from None
+    return {"args": args, "kwargs": kwargs}
+
+
 def _account() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # in a container there may be no name for it
-        return f"uid {os.getuid()}"
+    except (ImportError, KeyError, OSError):  # a container may have no name for it
+        return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"
 
 
 # What of a row may be edited: Python cannot hold every time that others may.

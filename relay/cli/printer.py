@@ -84,8 +84,11 @@ class Printer:
         self.mode = mode
         self.is_terminal = out.isatty()
         self.has_colour = colour and self.is_terminal
-        # Of a terminal; to a file or a program nothing is cut.
-        self.width = shutil.get_terminal_size().columns if self.is_terminal else None
+
+    @property
+    def width(self) -> int | None:
+        """Return how wide a terminal is now; to a file or a program nothing is cut."""
+        return shutil.get_terminal_size().columns if self.is_terminal else None
 
     def write(self, text: str) -> None:
         """Write a text; what the stream's encoding has no sign for, as an escape."""
@@ -121,6 +124,8 @@ class Printer:
 
 def inert(text: str) -> str:
     """Return a text on one line, with escapes for all that does not print itself."""
+    if text.isprintable():
+        return text
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode()
         for each in text
@@ -159,6 +164,9 @@ def table(
 
 def _narrow(widths: list[int], columns: Sequence[Column], width: int) -> None:
     """Take what is too much from the widest columns that may be cut."""
+    for place, column in enumerate(columns):
+        if column.can_cut:  # at once: the rest goes sign by sign
+            widths[place] = min(widths[place], max(width, _NARROWEST))
     while sum(widths) + len(_GAP) * (len(widths) - 1) > width:
         places = [
             place

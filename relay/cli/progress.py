@@ -17,12 +17,14 @@ class Progress:
 
     def __init__(self, notes: Printer) -> None:
         self._notes = notes
+        self._is_drawn = False
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._draw("")
+        if self._is_drawn:
+            self._draw("")
 
     def show(self, done: int, of: int | None = None) -> None:
         """Draw it; without a total only how many are done."""
@@ -35,5 +37,6 @@ class Progress:
 
     def _draw(self, text: str) -> None:
         if self._notes.is_terminal:
+            self._is_drawn = True
             self._notes.write(f"{_CLEAR}{text}")
             self._notes.flush()

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from relay.cli.errors import UsageError
+from relay.cli.errors import UnreachableError, UsageError
 from relay.cli.flags import MOST_LISTED
-from relay.cli.http import ANSWER_SECONDS, Http, path
+from relay.cli.http import ANSWER_SECONDS, Answer, Http, path
 from relay.cli.printer import Document
-from relay.cli.transport import Body, JobAct, WorkerAct
+from relay.cli.transport import Body, JobAct, WorkerAct, all_pages
 
 __all__ = ["Remote"]
 
@@ -49,30 +49,26 @@ class Remote:
         return self._http.ask(method, path("v1", *parts), body=body, query=query)
 
     def _get(self, *parts: str, **query: object) -> Document:
-        found: Document = self._ask("GET", *parts, query=query)
-        return found
+        return _document(self._ask("GET", *parts, query=query))
 
     def _list(self, *parts: str, **query: object) -> Sequence[Document]:
-        found: Sequence[Document] = self._ask("GET", *parts, query=query)
-        return found
+        return _documents(self._ask("GET", *parts, query=query))
 
     def _post(
         self, *parts: str, body: Body | None = None, query: Body | None = None
     ) -> Document:
-        found: Document = self._ask("POST", *parts, body=body, query=query)
-        return found
+        return _document(self._ask("POST", *parts, body=body, query=query))
 
     def _patch(self, *parts: str, body: Body) -> Document:
-        found: Document = self._ask("PATCH", *parts, body=body)
-        return found
+        return _document(self._ask("PATCH", *parts, body=body))
 
     def _page(self, *parts: str, **query: object) -> Document:
         """Return a page with cursors in place of addresses."""
-        found = dict(self._get(*parts, **query))
+        found = Answer(self._get(*parts, **query))
         for name in ("next", "previous"):
             if found.get(name) is not None:
-                asked = parse_qs(urlsplit(found[name]).query)
-                found[name] = asked["cursor"][0]
+                asked = parse_qs(urlsplit(str(found[name])).query)
+                found[name] = Answer(asked)["cursor"][0]
         return found
 
     # --- jobs ------------------------------------------------------------------------
@@ -97,13 +93,13 @@ class Remote:
 
     def wait_for(self, job_id: str, seconds: float) -> Document:
         wait = min(seconds, _LONGEST_WAIT)
-        found: Document = self._http.ask(
+        found = self._http.ask(
             "GET",
             path("v1", "jobs", job_id),
             query={"wait": f"{wait:.3f}s"},
             seconds=wait + ANSWER_SECONDS,
         )
-        return found
+        return _document(found)
 
     def enqueue(self, body: Body) -> Document:
         return self._post("jobs", body=body)
@@ -168,7 +164,9 @@ class Remote:
         return self._post("queues", name, "purge", body=body)
 
     def list_workers(self) -> Document:
-        return self._page("workers", limit=MOST_LISTED)
+        return all_pages(
+            lambda cursor: self._page("workers", limit=MOST_LISTED, cursor=cursor)
+        )
 
     def get_worker(self, worker_id: str) -> Document:
         return self._get("workers", worker_id)
@@ -177,7 +175,9 @@ class Remote:
         return self._post("workers", worker_id, _WORKER_ACTS[act])
 
     def list_schedules(self) -> Document:
-        return self._page("schedules", limit=MOST_LISTED)
+        return all_pages(
+            lambda cursor: self._page("schedules", limit=MOST_LISTED, cursor=cursor)
+        )
 
     def get_schedule(self, name: str) -> Document:
         return self._get("schedules", name)
@@ -186,8 +186,7 @@ class Remote:
         return self._list("schedules", name, "next", n=count)
 
     def preview(self, body: Body) -> Sequence[Document]:
-        found: Sequence[Document] = self._ask("POST", "schedules", "preview", body=body)
-        return found
+        return _documents(self._ask("POST", "schedules", "preview", body=body))
 
     def create_schedule(self, body: Body) -> Document:
         return self._post("schedules", body=body)
@@ -221,9 +220,24 @@ class Remote:
     def get_system(self) -> Document:
         return self._get("system")
 
-    def get_health(self) -> Document:
-        found: Document = self._http.ask("GET", "readyz", also=(503,))
-        return found
+    def get_health(self, *, is_live: bool) -> Document:
+        page = "healthz" if is_live else "readyz"
+        return _document(self._http.ask("GET", page, also=(503,)))
+
+    def get_whoami(self) -> Document:
+        return self._get("whoami")
+
+    def list_audit(
+        self,
+        *,
+        subject: str | None,
+        target: str | None,
+        limit: int,
+        cursor: str | None,
+    ) -> Document:
+        return self._page(
+            "audit", subject=subject, target=target, limit=limit, cursor=cursor
+        )
 
     def get_version(self) -> Document:
         return self._get("version")
@@ -238,6 +252,25 @@ class Remote:
 
     def revoke_token(self, token_id: str) -> Document:
         raise _only_in_process()
+
+
+def _document(answer: Any) -> Document:
+    """Return an answer that is one document, which another server's may not be."""
+    if not isinstance(answer, Answer):
+        raise _strange()
+    if "results" in answer:
+        _documents(answer["results"])
+    return answer
+
+
+def _documents(answer: Any) -> Sequence[Document]:
+    if not isinstance(answer, list) or not all(isinstance(x, Answer) for x in answer):
+        raise _strange()
+    return answer
+
+
+def _strange() -> UnreachableError:
+    return UnreachableError("the server answers, but not as relay of this release does")
 
 
 def _expected(count: int | None) -> Body:

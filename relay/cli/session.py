@@ -18,6 +18,7 @@ from relay.cli.errors import (
     UsageError,
 )
 from relay.cli.printer import Column, Document, Mode, Printer, Stream, inert
+from relay.cli.progress import Progress
 from relay.cli.transport import Transport
 
 __all__ = ["Session", "forget_output", "run"]
@@ -101,7 +102,7 @@ class Session:
 
     def say(self, text: str) -> None:
         """Write a remark to stderr."""
-        self.notes.line(text)
+        self.notes.line(inert(text))
 
     # --- questions -------------------------------------------------------------------
 
@@ -123,7 +124,7 @@ class Session:
         """
         if self.option("yes", False):
             return
-        question = f"{question}, of {self.transport.place}"
+        question = inert(f"{question}, of {self.transport.place}")
         if not (self.source.isatty() and self.notes.is_terminal):
             raise UsageError(f"{question}: nobody can be asked here, so give --yes")
         self.notes.write(f"{question}? [y/N] ")
@@ -157,7 +158,7 @@ class Session:
         """Do something to each of several things, and tell what came of it.
 
         Of one alone the error is the command's; of several what could not be done is
-        told beside what was.
+        told beside what was, also where it is broken off.
 
         Args:
             verb: what is said of each that was done.
@@ -167,26 +168,40 @@ class Session:
             PartlyDone: some could not be done.
             CliError: none could.
         """
-        done: list[Document] = []
-        errors: list[tuple[str, CliError]] = []
-        for each in ids:
-            try:
-                done.append(act(each))
-            except CliError as error:
-                if len(ids) == 1 or error.exit_code == UnreachableError.exit_code:
-                    raise
-                errors.append((each, error))
+        done, errors, broken_off = self._tried(ids, act)
         faults = [
             {"id": each, "code": error.code, "detail": str(error)}
             for each, error in errors
         ]
-        self._show_each({"results": done, "errors": faults}, verb, id_name)
-        for _, fault in errors:
-            self.say(inert(str(fault)))
+        if done or (errors and len(ids) > 1):
+            self._show_each({"results": done, "errors": faults}, verb, id_name)
+        if len(ids) > 1:
+            for _, fault in errors:
+                self.say(str(fault))
+        if broken_off is not None:
+            raise broken_off
         if errors and not done:
             raise errors[0][1]
         if errors:
             raise PartlyDone(f"{len(errors)} of {len(ids)} could not be done")
+
+    def _tried(
+        self, ids: Sequence[str], act: Callable[[str], Document]
+    ) -> tuple[list[Document], list[tuple[str, CliError]], BaseException | None]:
+        """Return what was done, what could not be, and what broke it off."""
+        done: list[Document] = []
+        errors: list[tuple[str, CliError]] = []
+        with Progress(self.notes) as progress:
+            for place, each in enumerate(ids):
+                if place:
+                    progress.show(place, len(ids))
+                try:
+                    done.append(act(each))
+                except (UnreachableError, KeyboardInterrupt) as error:
+                    return done, errors, error
+                except CliError as error:
+                    errors.append((each, error))
+        return done, errors, None
 
     def _show_each(self, document: Document, verb: str, id_name: str) -> None:
         if self.printer.mode != "people":
@@ -221,10 +236,39 @@ def run(
         source=source or sys.stdin,
     )
     try:
-        options.run(session)
-        session.printer.flush()
+        try:
+            _check_text(list(vars(options).values()))
+            options.run(session)
+        finally:  # what was done before it went wrong is told too
+            session.printer.flush()
     except KeyboardInterrupt:
         raise InterruptedByUser("interrupted") from None
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a disk is full, or a terminal has gone away
+        forget_output()
+        raise CliError(
+            f"the output cannot be written: {error.strerror or error}"
+        ) from error
+
+
+def _check_text(value: object) -> None:
+    """Refuse what cannot be sent anywhere: bytes that are no text, in any argument.
+
+    Raises:
+        UsageError: there are some.
+    """
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{value!r} is no text: write UTF-8") from None
+    elif isinstance(value, list | tuple):
+        for each in value:
+            _check_text(each)
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            _check_text([name, each])
 
 
 def _mode(options: argparse.Namespace) -> Mode:
@@ -240,5 +284,5 @@ def _mode(options: argparse.Namespace) -> Mode:
 
 
 def forget_output() -> None:
-    """Let what is left to be flushed at exit go nowhere: nobody reads on."""
+    """Let what is left to be flushed at exit go nowhere: nobody can read it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,6 +11,7 @@ from relay.cli.printer import Column, Document, Printer
 
 __all__ = [
     "ATTEMPTS",
+    "AUDIT",
     "BULK",
     "CHECKS",
     "FAILURES",
@@ -27,6 +28,7 @@ __all__ = [
     "draw_bulk",
     "draw_job",
     "draw_pairs",
+    "draw_system",
     "jobs",
     "length",
 ]
@@ -57,9 +59,21 @@ def ago(text: str | None, *, now: datetime | None = None) -> str:
     """Return how long an instant is past, or with a plus how long it is ahead."""
     if not text:
         return ""
-    moment = datetime.fromisoformat(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:  # of another release
+        return text
     seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
     return length(seconds) if seconds >= 0 else f"+{length(-seconds)}"
+
+
+def size(number: float) -> str:
+    """Return a number of bytes as people read it."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1_024:
+            return f"{number:.0f} {unit}"
+        number /= 1_024
+    return f"{number:,.1f} TiB"
 
 
 def count(document: Document | None) -> str:
@@ -224,6 +238,23 @@ TOKENS: Final[Sequence[Column]] = (
     _since("last_used_at", "USED"),
     Column("STATE", lambda each: "revoked" if each["revoked_at"] else ""),
 )
+AUDIT: Final[Sequence[Column]] = (
+    _key("at"),
+    _key("actor", can_cut=True),
+    _key("source"),
+    _key("operation"),
+    _key("subject"),
+    _key("target", can_cut=True),
+    _key("reason", can_cut=True),
+)
+TABLES: Final[Sequence[Column]] = (
+    _key("name", "TABLE"),
+    Column("SIZE", lambda each: size(each["size_bytes"]), is_number=True),
+    Column("INDEXES", lambda each: size(each["index_bytes"]), is_number=True),
+    _number("live_rows", "ROWS"),
+    _number("dead_rows", "DEAD"),
+    _since("vacuumed_at", "VACUUMED"),
+)
 CHECKS: Final[Sequence[Column]] = (
     _key("level"),
     _key("id"),
@@ -323,3 +354,24 @@ def draw_job(printer: Printer, job: Document) -> None:
 
 def draw_bulk(printer: Printer, bulk: Document) -> None:
     draw_pairs(printer, bulk, _BULK)
+
+
+def draw_system(printer: Printer, system: Document) -> None:
+    """Write what runs here, how large its tables are, and what checks find."""
+    names = ("version", "python", "django", "postgresql", "database")
+    missing = ", ".join(system["migrations"]["missing"])
+    printer.fields(
+        [
+            *((name, system[name]) for name in names),
+            ("migrations missing", missing or "none"),
+            ("oldest transaction", length(system["oldest_transaction"])),
+            ("statistics lag", length(system["statistics_lag"])),
+        ]
+    )
+    printer.line()
+    printer.table(TABLES, system["tables"])
+    printer.line()
+    if system["checks"]:
+        printer.table(CHECKS, system["checks"])
+    else:
+        printer.line("nothing is wrong")

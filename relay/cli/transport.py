@@ -6,16 +6,28 @@ are those of REST too. Ids are whole; whoever calls has completed them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from relay.cli.printer import Document
 
-__all__ = ["Body", "JobAct", "Transport", "WorkerAct"]
+__all__ = ["Body", "JobAct", "Transport", "WorkerAct", "all_pages"]
 
 Body = Mapping[str, Any]
 JobAct = Literal["cancel", "retry", "replay", "run_now", "delete"]
 WorkerAct = Literal["quiet", "resume", "stop"]
+
+
+def all_pages(page: Callable[[str | None], Document]) -> Document:
+    """Return one document with the results of all pages, each asked by its cursor."""
+    results: list[Document] = []
+    cursor: str | None = None
+    while True:
+        found = page(cursor)
+        results += found["results"]
+        cursor = found["next"]
+        if cursor is None:
+            return {"results": results, "next": None, "previous": None}
 
 
 class Transport(Protocol):
@@ -119,7 +131,19 @@ class Transport(Protocol):
 
     def get_system(self) -> Document: ...
 
-    def get_health(self) -> Document: ...
+    def get_health(self, *, is_live: bool) -> Document:
+        """Return whether it can do its work; or only whether it answers."""
+
+    def get_whoami(self) -> Document: ...
+
+    def list_audit(
+        self,
+        *,
+        subject: str | None,
+        target: str | None,
+        limit: int,
+        cursor: str | None,
+    ) -> Document: ...
 
     def get_version(self) -> Document: ...
 

@@ -18,6 +18,9 @@ __all__ = ["DESCRIPTION", "Branch", "Noun", "actions_of", "root"]
 DESCRIPTION: Final = "See and steer the jobs of relay."
 
 Parser = argparse.ArgumentParser
+# Flags that every verb has, and so may stand before the verb of a noun too.
+_ALONE: Final = frozenset({"--json", "--jsonl", "-q", "--quiet", "--no-color"})
+_WITH_VALUE: Final = frozenset({"--server", "--profile"})
 
 
 class Noun(argparse.ArgumentParser):
@@ -33,11 +36,27 @@ class Noun(argparse.ArgumentParser):
         self, args: Iterable[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
         given = list(args or ())
-        if self.verbs is not None and (
-            not given or given[0] not in {*self.verbs, "-h", "--help"}
-        ):
-            given = ["ls", *given]
+        if self.verbs is not None:
+            place = _first_word(given)
+            if given[place:] and given[place] in self.verbs:
+                given.insert(0, given.pop(place))
+            elif not given or given[0] not in ("-h", "--help"):
+                given.insert(0, "ls")
         return super().parse_known_args(given, namespace)
+
+
+def _first_word(given: list[str]) -> int:
+    """Return the place of what follows the flags that may stand anywhere."""
+    place = 0
+    while place < len(given):
+        name, equals, _ = given[place].partition("=")
+        if name in _WITH_VALUE:
+            place += 1 if equals else 2
+        elif name in _ALONE:
+            place += 1
+        else:
+            break
+    return place
 
 
 class Branch:

@@ -16,9 +16,11 @@ from relay.cli.errors import UsageError
 __all__ = [
     "assignment",
     "document",
+    "filled",
     "filter_text",
     "instant",
     "merged",
+    "pause",
     "span",
     "whole",
 ]
@@ -31,6 +33,9 @@ _ISO: Final = re.compile(
     r"(?:T(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?"
 )
 _LONGEST: Final = 36_525 * 86_400.0
+_SHORTEST_PAUSE: Final = 0.1
+# Of a place in a list, in digits.
+_LONGEST_PLACE: Final = 10
 
 
 def span(text: str) -> float:
@@ -45,6 +50,29 @@ def span(text: str) -> float:
             f"{text!r} is no span of time: write 30s, 2m, 1h30m or PT90S"
         )
     return seconds
+
+
+def pause(text: str) -> float:
+    """Return the seconds between two looks: at least a tenth.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no span, or shorter.
+    """
+    seconds = span(text)
+    if seconds < _SHORTEST_PAUSE:
+        raise argparse.ArgumentTypeError(f"{text!r} is too often: give at least 100ms")
+    return seconds
+
+
+def filled(text: str) -> str:
+    """Return a name.
+
+    Raises:
+        argparse.ArgumentTypeError: it is empty.
+    """
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is no name")
+    return text
 
 
 def _seconds(text: str) -> float | None:
@@ -74,14 +102,13 @@ def instant(text: str) -> str:
     if text.startswith("+"):
         moment = datetime.now(UTC) + timedelta(seconds=span(text[1:]))
         return _written(moment)
-    found: datetime | None = None
-    with suppress(ValueError):
+    with suppress(ValueError, OverflowError):
         found = datetime.fromisoformat(text)
-    if found is None or found.utcoffset() is None:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no instant: write 2026-11-30T08:00:00Z, or +10m for from now"
-        )
-    return _written(found.astimezone(UTC))
+        if found.utcoffset() is not None:
+            return _written(found.astimezone(UTC))
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is no instant: write 2026-11-30T08:00:00Z, or +10m for from now"
+    )
 
 
 def _written(moment: datetime) -> str:
@@ -146,16 +173,25 @@ def merged(
         head, *steps = path.split(".")
         if head not in ("args", "kwargs") or not all(steps) or not steps:
             raise UsageError(f"{path!r} is no argument: write args.0=… or args.name=…")
-        root: Any = args if head == "args" and steps[0].isdigit() else kwargs
+        root: Any = args if head == "args" and _is_place(steps[0]) else kwargs
         for step, following in pairwise(steps):
             root = _child(root, step, following, path)
         _put(root, steps[-1], value, path)
 
 
+def _is_place(step: str) -> bool:
+    return step.isascii() and step.isdigit()
+
+
+def _place(step: str) -> int:
+    """Return the place that a step names in a list; -1 of none."""
+    return int(step) if _is_place(step) and len(step) < _LONGEST_PLACE else -1
+
+
 def _child(root: Any, step: str, following: str, path: str) -> Any:
     if isinstance(root, dict):
         return root.setdefault(step, [] if following == "0" else {})
-    if isinstance(root, list) and step.isdigit() and int(step) < len(root):
+    if isinstance(root, list) and 0 <= _place(step) < len(root):
         return root[int(step)]
     raise _nowhere(path)
 
@@ -163,9 +199,9 @@ def _child(root: Any, step: str, following: str, path: str) -> Any:
 def _put(root: Any, step: str, value: Any, path: str) -> None:
     if isinstance(root, dict):
         root[step] = value
-    elif isinstance(root, list) and step.isdigit() and int(step) < len(root):
+    elif isinstance(root, list) and 0 <= _place(step) < len(root):
         root[int(step)] = value
-    elif isinstance(root, list) and step.isdigit() and int(step) == len(root):
+    elif isinstance(root, list) and _place(step) == len(root):
         root.append(value)
     else:
         raise _nowhere(path)

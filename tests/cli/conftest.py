@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import StringIO
+from threading import Thread
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 
 from relay.cli import console
+from tests.cli.server import Server
 
 __all__ = ["Result", "Run"]
 
@@ -74,3 +76,15 @@ def script(
         return Result(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "*")
+    made = Server()
+    thread = Thread(target=made.serve_forever)
+    thread.start()
+    yield made
+    made.shutdown()
+    thread.join()
+    made.server_close()

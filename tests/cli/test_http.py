@@ -4,71 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from typing import Any
 
 import pytest
 
 from relay.cli.errors import CliError, UsageError
 from relay.cli.http import Http, path
 from tests.cli.conftest import Run
-
-
-class Server(ThreadingHTTPServer):
-    """Answers whatever a test says, and notes what it was sent."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.status = 200
-        self.body = b"{}"
-        self.headers: dict[str, str] = {}
-        self.seen: list[dict[str, str]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        self.server.seen.append({"path": self.path, **dict(self.headers)})
-        self.send_response(self.server.status)
-        for name, value in self.server.headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(self.server.body)))
-        self.end_headers()
-        self.wfile.write(self.server.body)
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.do_GET()
-
-    def log_message(self, *args: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setenv("no_proxy", "*")
-    made = Server()
-    thread = Thread(target=made.serve_forever)
-    thread.start()
-    yield made
-    made.shutdown()
-    thread.join()
-    made.server_close()
-
-
-def problem(status: int, code: str, **more: Any) -> bytes:
-    return json.dumps(
-        {"status": status, "code": code, "detail": f"it is {code}", **more}
-    ).encode()
+from tests.cli.server import Server, problem
 
 
 @pytest.mark.parametrize(
@@ -110,14 +52,23 @@ def test_a_task_that_is_unknown_is_not_found(server: Server) -> None:
 
 @pytest.mark.parametrize(
     ("status", "body", "exit_code"),
-    [(200, b"<html>", 4), (404, b"<html>", 3), (500, b"", 1), (502, b"[]", 4)],
+    [
+        (200, b"<html>", 4),
+        (200, b"[" * 100_000, 4),
+        (401, b"<html>", 5),
+        (404, b"<html>", 4),
+        (404, b'{"detail": "Not Found"}', 4),
+        (400, b'{"detail": "no", "code": "x", "errors": ["no"]}', 4),
+        (500, b"", 1),
+        (502, b"[]", 4),
+    ],
 )
 def test_a_server_that_is_not_relay_is_told_of(
     server: Server, status: int, body: bytes, exit_code: int
 ) -> None:
     server.status, server.body = status, body
 
-    with pytest.raises(CliError, match=r"relay\.urls") as caught:
+    with pytest.raises(CliError, match=r"not as relay does") as caught:
         Http(server.url).ask("GET", "v1/jobs")
 
     assert caught.value.exit_code == exit_code
@@ -158,7 +109,17 @@ def test_nobody_at_the_address_is_told_of() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["jobs", "ftp://x", "http://", "http://a:b@c", "http://x/?y=1", "file:///etc"],
+    [
+        "http://[::1",
+        "http://x:99999",
+        "http://x:y",
+        "jobs",
+        "ftp://x",
+        "http://",
+        "http://a:b@c",
+        "http://x/?y=1",
+        "file:///etc",
+    ],
 )
 def test_what_is_no_address_of_a_server_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="--server"):
@@ -184,3 +145,68 @@ def test_the_errors_of_a_server_are_inert(server: Server, script: Run) -> None:
 
     assert result.code == 3
     assert "\x1b" not in result.err
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"null",
+        b'"ok"',
+        b'{"results": 3, "next": null}',
+        b'{"results": [1], "next": null}',
+        b'{"results": [{"id": "1"}], "next": null}',
+        b'{"results": [], "next": "/v1/jobs?limit=1"}',
+    ],
+)
+def test_json_that_is_not_relays_is_told_of(
+    server: Server, script: Run, body: bytes
+) -> None:
+    server.body = body
+
+    result = script("--server", server.url, "jobs", "--all")
+
+    assert (result.code, result.out) == (4, "")
+    assert result.err.startswith("relay: the server answers")
+    assert "Traceback" not in result.err
+
+
+def test_a_host_that_no_name_can_be_is_told_of() -> None:
+    with pytest.raises(CliError, match="cannot be reached"):
+        Http(f"http://{'ü' * 80}.example").ask("GET", "v1/jobs")
+
+
+def test_a_token_and_an_address_of_a_file_from_windows_are_taken(
+    server: Server, script: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.body = b'{"results": [], "next": null}'
+    monkeypatch.setenv("RELAY_SERVER", f"{server.url}/\r")
+    monkeypatch.setenv("RELAY_TOKEN", "rly_secret\r\n")
+
+    assert script("jobs").code == 0
+
+    assert server.seen[-1]["Authorization"] == "Bearer rly_secret"
+
+
+def test_flags_may_stand_before_the_verb_of_a_noun(server: Server, script: Run) -> None:
+    server.body = b'{"name": "low"}'
+
+    result = script("queues", "--json", "--server", server.url, "show", "low")
+
+    assert result.json == {"name": "low"}
+    assert server.seen[-1]["path"] == "/v1/queues/low"
+
+
+def test_what_completes_a_line_does_nothing_on_it(
+    server: Server, script: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["$(reboot)", "`id`", "a;b", "--yes", "a\nb", "app.send", "email:send"]
+    server.body = json.dumps({"results": [{"name": name} for name in names]}).encode()
+
+    monkeypatch.setenv("RELAY_SERVER", server.url)
+
+    found = script("completion", "words", "--", "enqueue", "")
+
+    assert found.lines == ["app.send", "email:send"]

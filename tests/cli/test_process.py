@@ -91,6 +91,35 @@ def test_a_reader_who_goes_away_ends_it_without_a_word(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("streams", "code", "said"),
+    [
+        (">/dev/full", 1, "relay: the output cannot be written: No space left"),
+        ("<&- >&-", 0, ""),
+        ("| true", 0, ""),
+    ],
+)
+def test_streams_that_are_closed_or_full_end_it_without_a_trace(
+    tmp_path: Path, streams: str, code: int, said: str
+) -> None:
+    values = environment(tmp_path)
+    del values["DJANGO_SETTINGS_MODULE"]
+
+    done = subprocess.run(
+        ["bash", "-c", f"{' '.join(SCRIPT)} version {streams}"],
+        cwd=ROOT,
+        env=values,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode == code
+    assert done.stderr.startswith(said)
+    assert len(done.stderr.splitlines()) == (1 if said else 0)
+
+
 class Terminal:
     """A program on a terminal of its own."""
 

@@ -103,6 +103,7 @@ def test_a_token_that_travels_in_the_open_is_warned_of(
         (("completion", ""), ["bash", "fish", "zsh"]),
         (("export", "--format", ""), ["csv", "jsonl"]),
         (("cancel", ""), []),
+        (("jobs", "ls", "--state", "fa"), ["failed"]),
     ],
 )
 def test_words_that_may_follow_are_told(
@@ -128,7 +129,7 @@ def test_bash_completes_by_the_script(tmp_path: Path, script: Run) -> None:
     program.chmod(0o755)
     typed = (
         script("completion", "bash").out
-        + "COMP_WORDS=(relay jobs ls --sta); COMP_CWORD=3; _relay\n"
+        + "COMP_LINE='relay jobs ls --sta '; COMP_POINT=19; _relay\n"
         + 'printf "%s\\n" "${COMPREPLY[@]}"\n'
     )
 
@@ -143,6 +144,22 @@ def test_bash_completes_by_the_script(tmp_path: Path, script: Run) -> None:
     )
 
     assert (done.stdout, done.stderr) == ("--state\n", "")
+
+
+def test_bash_completes_a_name_with_a_colon(script: Run) -> None:
+    typed = (
+        script("completion", "bash").out
+        + "relay() { [[ ${*: -1} == email:s ]] && echo email:send; }\n"
+        + "COMP_LINE='relay enqueue email:s'; COMP_POINT=21; _relay\n"
+        + 'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+
+    done = subprocess.run(
+        ["bash", "-c", typed], capture_output=True, text=True, check=False
+    )
+
+    # What stands before the colon is on the line already.
+    assert (done.stdout, done.stderr) == ("send\n", "")
 
 
 # --- the tree ------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -10,12 +11,14 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db.models.functions import Now
 from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
+from relay import codec
 from relay.ids import uuid7
 from relay.models import Job, Output, Schedule, Worker
 from relay.operations import SCOPES, Actor, create_token
@@ -138,6 +141,10 @@ LOOKS = [
     "stats",
     "doctor",
     "health",
+    "health --live",
+    "audit",
+    "audit --subject token --limit 1",
+    "audit --target x",
     # What is not there, or cannot be taken.
     "job {missing}",
     "job 01890a5d",
@@ -168,7 +175,14 @@ def test_a_look_is_the_same_both_ways(
 
 
 def some(state: str, **values: Any) -> Job:
-    return make_job(state, task=ADD, args={"args": [1, 2], "kwargs": {}}, **values)
+    values.setdefault("args", {"args": [1, 2], "kwargs": {}})
+    return make_job(state, task=ADD, **values)
+
+
+def dated() -> UUID:
+    """Make a job with arguments that JSON has no types for."""
+    values = (datetime(2026, 1, 1, tzinfo=UTC), 2)
+    return some("failed", args=json.loads(codec.encode_arguments(values, {}))).pk
 
 
 def later() -> Job:
@@ -209,6 +223,8 @@ ACTS: list[tuple[str, Callable[[], Any]]] = [
     ("retry {0}", lambda: some("failed").pk),
     ("replay {0}", lambda: some("completed").pk),
     ("replay {0} --set args.0=5", lambda: some("failed").pk),
+    ("replay {0} --set args.1=5", dated),
+    ("replay {0} --set args.0.__relay__=nothing", dated),
     ("run default {0}", lambda: later().pk),
     ("jobs run-now {0}", lambda: later().pk),
     ("rm {0} --yes", lambda: some("failed").pk),
@@ -222,6 +238,7 @@ ACTS: list[tuple[str, Callable[[], Any]]] = [
     (f"enqueue {ADD} --args [3,4] --unique-for 1h", lambda: Job.objects.all().delete()),
     (f"enqueue {ADD} --kwarg nothing=1", lambda: ""),
     ("enqueue no.such", lambda: ""),
+    ("enqueue relay.bulk", lambda: ""),
     ("pause low", lambda: ""),
     ("pause low --until 2999-01-01T00:00:00Z", lambda: ""),
     ("resume low", lambda: ""),
@@ -338,3 +355,22 @@ def test_a_server_is_asked_without_django(
 
     assert done.returncode == 0, done.stderr
     assert rows["failed"] in done.stdout.splitlines()
+
+
+def test_arguments_keep_their_types_where_others_are_changed(
+    relay: Run, remote: Run
+) -> None:
+    for run in (relay, remote):
+        [new] = run("replay", dated(), "--set", "args.1=5", "-q").lines
+
+        args, _ = codec.decode_arguments(Job.objects.get(pk=new).args)
+        assert args == [datetime(2026, 1, 1, tzinfo=UTC), 5]
+
+
+def test_each_way_tells_as_whom_it_is_known(relay: Run, remote: Run) -> None:
+    here, there = relay("whoami", "--json").json, remote("whoami", "--json").json
+
+    assert here["name"] == "ada"
+    assert there["name"].startswith("token tests rly_")
+    assert here["permissions"] == there["permissions"]
+    assert here.keys() == there.keys()

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from relay.cli.errors import UsageError
-from relay.cli.values import assignment, filter_text, instant, merged, span
+from relay.cli.values import (
+    assignment,
+    filled,
+    filter_text,
+    instant,
+    merged,
+    pause,
+    span,
+)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +57,16 @@ def test_an_instant_may_be_from_now() -> None:
     assert timedelta(0) <= found - before - timedelta(minutes=10) < timedelta(minutes=1)
 
 
-@pytest.mark.parametrize("text", ["tomorrow", "2026-11-30T08:00:00", "+soon"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tomorrow",
+        "2026-11-30T08:00:00",
+        "+soon",
+        "9999-12-31T23:59:59-10:00",
+        "0001-01-01T00:00:00+10:00",
+    ],
+)
 def test_what_is_no_instant_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         instant(text)
@@ -108,3 +125,18 @@ def test_a_filter_is_put_together_of_words_and_flags() -> None:
     assert text == (
         'tag:a "connection refused" error:"x y" state:failed,cancelled task:app.*'
     )
+
+
+@pytest.mark.parametrize("path", ["args.0.²", "args.99999999999", "args.0.9999999999"])
+def test_a_place_that_no_list_has_is_refused(path: str) -> None:
+    with pytest.raises(UsageError, match="no such place"):
+        merged([(path, 1)], [[1]], {})
+
+
+def test_a_pause_and_a_name_have_a_least_length() -> None:
+    assert pause("100ms") == 0.1
+    assert filled("low") == "low"
+    with pytest.raises(argparse.ArgumentTypeError, match="too often"):
+        pause("0")
+    with pytest.raises(argparse.ArgumentTypeError, match="no name"):
+        filled(" ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from typing import Any, Final
 
@@ -139,16 +140,29 @@ def _replay_with(session: Session, changes: list[tuple[str, Any]]) -> None:
 
 
 def _arguments(job: Document, changes: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return all arguments of a job, with some changed."""
-    args, kwargs = job["args"], job["kwargs"]
-    if args in _HIDDEN or kwargs in _HIDDEN:
+    """Return all arguments of a job, with some changed.
+
+    Raises:
+        UsageError: some that stay are not shown here; their masks are no values.
+    """
+    args, kwargs = deepcopy(job["args"]), deepcopy(job["kwargs"])
+    if isinstance(args, list) and isinstance(kwargs, dict):
+        merged(changes, args, kwargs)
+    if _is_hidden(args) or _is_hidden(kwargs):
         raise UsageError(
-            f"the arguments of job {job['id']} are not shown here, so they cannot be "
-            "changed one by one"
+            f"some arguments of job {job['id']} are not shown here, so the others "
+            "cannot be changed one by one: set those too"
         )
-    changed_args, changed_kwargs = list(args), dict(kwargs)
-    merged(changes, changed_args, changed_kwargs)
-    return {"args": changed_args, "kwargs": changed_kwargs}
+    return {"args": args, "kwargs": kwargs}
+
+
+def _is_hidden(value: Any) -> bool:
+    """Tell whether something of it stands as a mask."""
+    if isinstance(value, dict):
+        return any(map(_is_hidden, value.values()))
+    if isinstance(value, list):
+        return any(map(_is_hidden, value))
+    return value in _HIDDEN
 
 
 def _run(session: Session) -> None:
@@ -186,6 +200,7 @@ def _edit(session: Session) -> None:
     if inside:
         body |= _arguments(session.transport.get_job(job_id), inside)
     if session.is_dry:
+        session.transport.get_job(job_id)
         session.would(f"change {', '.join(body)} of job {job_id}", id=job_id)
         return
     job = session.transport.edit(job_id, body)

@@ -46,14 +46,15 @@ def _list(session: Session) -> None:
 
 
 def _find(session: Session, text: str) -> Document:
+    if (whole := finding.whole_id(text)) is not None:  # also an old one
+        return session.transport.get_bulk(whole)
     return finding.one_of(
         session.transport.list_bulk()["results"], text, "bulk operation"
     )
 
 
 def _show(session: Session) -> None:
-    found = _find(session, session.options.ids[0])
-    bulk = session.transport.get_bulk(found["id"])
+    bulk = _find(session, session.options.ids[0])
     session.show(
         bulk, lambda doc: shown.draw_bulk(session.printer, doc), ids=[bulk["id"]]
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -14,10 +15,18 @@ from relay.cli.tree import Branch, Noun, actions_of
 
 __all__ = ["candidates", "grow"]
 
+# The line itself is read: bash takes a colon, as in email:send, for the end of a word.
 _BASH: Final = """\
 _relay() {
-    local IFS=$'\\n'
-    COMPREPLY=($(relay completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+    local line=${COMP_LINE:0:COMP_POINT} each current
+    local -a words
+    read -ra words <<< "$line"
+    [[ $line == *[[:space:]] ]] && words+=("")
+    current=${words[${#words[@]}-1]}
+    COMPREPLY=()
+    while IFS= read -r each; do
+        COMPREPLY+=("${each#"${current%"${current##*:}"}"}")
+    done < <(relay completion words -- "${words[@]:1}" 2>/dev/null)
 }
 complete -o default -F _relay relay
 """
@@ -47,6 +56,12 @@ _NAMES: Final[Mapping[str, Callable[[Transport], Iterable[object]]]] = {
         each["name"] for each in relay.list_schedules()["results"]
     ),
 }
+# What a shell reads as one word that means itself: a name on its line must do nothing.
+_WORD: Final = re.compile(r"\w[\w.:@+,/-]*", re.ASCII)
+_STATES: Final = (
+    *("blocked", "scheduled", "queued", "running"),
+    *("retrying", "completed", "failed", "cancelled"),
+)
 
 
 def grow(root: Branch) -> None:
@@ -126,10 +141,13 @@ def _values(parser: Noun, before: Sequence[str], session: Session) -> list[str]:
 
 
 def _names(metavar: str, session: Session) -> list[str]:
+    if metavar == "STATE":
+        return list(_STATES)
     ask = _NAMES.get(metavar)
     if ask is None:
         return []
     try:
-        return [str(each) for each in ask(session.transport)]
+        found = [str(each) for each in ask(session.transport)]
     except CliError:  # nobody wants to read of it while typing
         return []
+    return [each for each in found if _WORD.fullmatch(each)]

@@ -34,7 +34,13 @@ def grow(root: Branch) -> None:
         flags.watch_flags(),
     )
     dlq.verb("groups", _groups, "group failed jobs by task and error")
-    inspect = dlq.verb("inspect", show_job, "show one failed job", flags.ids(nargs=1))
+    inspect = dlq.verb(
+        "inspect",
+        show_job,
+        "show one failed job",
+        flags.ids(nargs=1),
+        flags.watch_flags(),
+    )
     inspect.add_argument(
         "--logs", action="store_true", help="with what its attempts have logged"
     )

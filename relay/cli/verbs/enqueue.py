@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from relay.cli import shown
+from relay.cli.errors import NotAllowedError
 from relay.cli.flags import write_flags
 from relay.cli.printer import inert
 from relay.cli.session import Session
@@ -123,6 +125,8 @@ def _body(session: Session) -> dict[str, Any]:
 def _enqueue(session: Session) -> None:
     body = _body(session)
     if session.is_dry:
+        with suppress(NotAllowedError):  # who may only enqueue
+            session.transport.get_task(body["task"])
         session.would(f"enqueue {json.dumps(body)}", body=body)
         return
     job = session.transport.enqueue(body)

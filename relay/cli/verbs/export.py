@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import os
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from relay.cli import flags
 from relay.cli.errors import UsageError
-from relay.cli.printer import Document, Printer
+from relay.cli.paging import pages
+from relay.cli.printer import Document, Printer, inert
 from relay.cli.progress import Progress
 from relay.cli.session import Session
 from relay.cli.tree import Branch
-from relay.cli.verbs.jobs import filter_of, pages
+from relay.cli.verbs.jobs import fetching, filter_of
 
 __all__ = ["grow"]
 
@@ -65,10 +67,12 @@ def _export(session: Session) -> None:
     options = session.options
     filter = filter_of(session)
     with _target(session.printer, options.output) as target:
-        write = _csv(target) if options.format == "csv" else _jsonl(target)
+        is_seen = options.output is None and session.printer.is_terminal
+        write = _csv(target, is_seen) if options.format == "csv" else _jsonl(target)
         with Progress(session.notes) as progress:
             done, expected = 0, _expected(session, filter)
-            for page in pages(session.transport, filter, limit=flags.MOST_LISTED):
+            fetch = fetching(session, filter)
+            for page in pages(fetch, limit=flags.MOST_LISTED):
                 for job in page["results"]:
                     write(job)
                 done += len(page["results"])
@@ -93,7 +97,12 @@ def _target(printer: Printer, path: str | None) -> Iterator[Callable[[str], obje
     try:
         # Never over what is there.
         with open(path, "x", encoding="utf-8", newline="") as file:
-            yield file.write
+            try:
+                yield file.write
+                file.flush()
+            except BaseException:  # half of it must not pass for the whole
+                os.unlink(path)
+                raise
     except FileExistsError:
         raise UsageError(f"{path} is there already: name a new file") from None
     except OSError as error:
@@ -111,14 +120,16 @@ class _Writable:
         self.write = write
 
 
-def _csv(write: Callable[[str], object]) -> Callable[[Document], object]:
+def _csv(write: Callable[[str], object], is_seen: bool) -> Callable[[Document], object]:
     writer = csv.writer(_Writable(write), lineterminator="\n")
     writer.writerow(_COLUMNS)
-    return lambda job: writer.writerow([_cell(job[name]) for name in _COLUMNS])
+    return lambda job: writer.writerow([_cell(job[name], is_seen) for name in _COLUMNS])
 
 
-def _cell(value: object) -> object:
+def _cell(value: object, is_seen: bool) -> object:
     if value is None or isinstance(value, int | float):
         return value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if is_seen:  # on a terminal, which would obey what is in it
+        text = inert(text)
     return f"'{text}" if text.startswith(_FORMULA) else text

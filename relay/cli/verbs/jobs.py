@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from relay.cli import finding, flags, shown
+from relay.cli.paging import Fetch, show_pages
 from relay.cli.printer import Document, inert
 from relay.cli.session import Session
-from relay.cli.transport import Transport
 from relay.cli.tree import Branch
 from relay.cli.values import filter_text
 
-__all__ = ["filter_of", "grow", "pages", "show_job", "show_jobs"]
+__all__ = ["fetching", "filter_of", "grow", "show_job", "show_jobs"]
 
 
 def grow(root: Branch, jobs: Branch) -> None:
@@ -20,7 +18,9 @@ def grow(root: Branch, jobs: Branch) -> None:
     watched = flags.watch_flags()
     jobs.verb("ls", _list, "list jobs", which, listed, watched)
     for branch, name in ((jobs, "show"), (root, "job")):
-        parser = branch.verb(name, show_job, "show one job", flags.ids(nargs=1))
+        parser = branch.verb(
+            name, show_job, "show one job", flags.ids(nargs=1), watched
+        )
         parser.add_argument(
             "--logs", action="store_true", help="with what its attempts have logged"
         )
@@ -59,38 +59,21 @@ def _list_queue(session: Session) -> None:
     show_jobs(session, filter_text((), queue=[queue] if queue else (), state=states))
 
 
-def pages(
-    transport: Transport, filter: str, *, limit: int, cursor: str | None = None
-) -> Iterator[Document]:
-    """Yield the pages of jobs that match, from a cursor on."""
-    while True:
-        page = transport.list_jobs(filter, limit=limit, cursor=cursor)
-        yield page
-        cursor = page["next"]
-        if cursor is None:
-            return
+def fetching(session: Session, filter: str) -> Fetch:
+    """Return what fetches a page of the jobs that match."""
+    return lambda limit, cursor: session.transport.list_jobs(
+        filter, limit=limit, cursor=cursor
+    )
 
 
 def show_jobs(session: Session, filter: str) -> None:
     """Write the jobs that match, once or again and again."""
     options = session.options
-
-    def draw() -> None:
-        limit = flags.MOST_LISTED if options.all else options.limit
-        found = pages(session.transport, filter, limit=limit, cursor=options.cursor)
-        document = next(found)
-        if options.all:
-            rest = [job for page in found for job in page["results"]]
-            document = {
-                **document,
-                "results": [*document["results"], *rest],
-                "next": None,
-            }
-        session.show_list(document, shown.JOBS, none="no job matches")
-        if document["next"] and session.printer.mode == "people":
-            session.say("there are more: --all, or a larger --limit")
-
-    session.watch(options.interval if options.watch else None, draw)
+    fetch = fetching(session, filter)
+    session.watch(
+        options.interval if options.watch else None,
+        lambda: show_pages(session, fetch, shown.JOBS, none="no job matches"),
+    )
 
 
 def _count(session: Session) -> None:
@@ -107,10 +90,18 @@ def _job_id(session: Session) -> str:
 
 
 def show_job(session: Session) -> None:
-    """Write one job, with its attempts."""
-    include = ["attempts", *(["logs"] if session.options.logs else [])]
-    job = session.transport.get_job(_job_id(session), include=include)
-    session.show(job, lambda doc: shown.draw_job(session.printer, doc), ids=[job["id"]])
+    """Write one job, with its attempts, once or again and again."""
+    options = session.options
+    include = ["attempts", *(["logs"] if options.logs else [])]
+    job_id = _job_id(session)
+
+    def draw() -> None:
+        job = session.transport.get_job(job_id, include=include)
+        session.show(
+            job, lambda doc: shown.draw_job(session.printer, doc), ids=[job["id"]]
+        )
+
+    session.watch(options.interval if options.watch else None, draw)
 
 
 def _history(session: Session) -> None:

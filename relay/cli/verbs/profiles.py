@@ -6,6 +6,7 @@ import getpass
 import os
 
 from relay.cli import flags
+from relay.cli.errors import CliError
 from relay.cli.http import Http
 from relay.cli.printer import Column
 from relay.cli.profiles import Profile, Profiles, file_of
@@ -62,7 +63,10 @@ def _add(session: Session) -> None:
     profiles = _profiles()
     url = Http(options.url).url
     if session.source.isatty():
-        token = getpass.getpass("token (none with Enter): ")
+        try:
+            token = getpass.getpass("token (none with Enter): ")
+        except EOFError:
+            raise CliError("nothing was changed", code="declined") from None
     else:
         token = session.source.readline()
     profiles.by_name[options.name] = Profile(url, token.strip() or None)

@@ -10,7 +10,7 @@ from relay.cli import flags, shown
 from relay.cli.printer import Document
 from relay.cli.session import Session
 from relay.cli.tree import Branch
-from relay.cli.values import instant, span
+from relay.cli.values import filled, instant, span
 from relay.cli.verbs.bulk import follow
 
 __all__ = ["grow"]
@@ -63,7 +63,9 @@ def grow(root: Branch) -> None:
 
 def _names() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("ids", nargs="+", metavar="QUEUE", help="the queues' names")
+    parser.add_argument(
+        "ids", nargs="+", type=filled, metavar="QUEUE", help="the queues' names"
+    )
     return parser
 
 
@@ -115,6 +117,7 @@ def _each(session: Session, act: Callable[[str], Document], verb: str) -> None:
 def _set(session: Session) -> None:
     name, order = session.options.name, session.options.order
     if session.is_dry:
+        session.transport.get_queue(name)
         session.would(f"order queue {name} by {order}", name=name)
         return
     queue = session.transport.order_queue(name, order)

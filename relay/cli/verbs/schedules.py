@@ -11,7 +11,7 @@ from relay.cli.errors import UsageError
 from relay.cli.printer import Document
 from relay.cli.session import Session
 from relay.cli.tree import Branch
-from relay.cli.values import document, instant, span, whole
+from relay.cli.values import document, filled, instant, span, whole
 
 __all__ = ["grow"]
 
@@ -90,7 +90,9 @@ def grow(root: Branch) -> None:
 
 def _names() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("ids", nargs="+", metavar="SCHEDULE", help="their names")
+    parser.add_argument(
+        "ids", nargs="+", type=filled, metavar="SCHEDULE", help="their names"
+    )
     return parser
 
 
@@ -175,10 +177,20 @@ def _preview(session: Session) -> None:
 def _add(session: Session) -> None:
     body = {"name": session.options.name, **_body(session)}
     if session.is_dry:
+        _check(session, body)
         session.would(f"add schedule {session.options.name}", body=body)
         return
     schedule = session.transport.create_schedule(body)
     session.each([schedule["name"]], lambda _: schedule, verb="added", id_name="name")
+
+
+def _check(session: Session, body: Mapping[str, Any]) -> None:
+    """Refuse a task or an expression that there is not, without changing anything."""
+    if "task" in body:
+        session.transport.get_task(body["task"])
+    if "cron" in body:
+        timezone = body.get("timezone", "UTC")
+        session.transport.preview({"cron": body["cron"], "timezone": timezone, "n": 1})
 
 
 def _edit(session: Session) -> None:
@@ -186,6 +198,8 @@ def _edit(session: Session) -> None:
     if not body:
         raise UsageError("nothing is to be changed: give a flag such as --cron")
     if session.is_dry:
+        session.transport.get_schedule(name)
+        _check(session, body)
         session.would(f"change {', '.join(body)} of schedule {name}", body=body)
         return
     schedule = session.transport.edit_schedule(name, body)

@@ -1,20 +1,12 @@
-"""The system as a whole: stats, tasks, health, doctor, prune, version."""
+"""The system as a whole: stats, tasks, doctor, audit, whoami, prune, version."""
 
 from __future__ import annotations
 
-import json
 import platform
-import time
-from typing import Final
-from urllib.error import HTTPError, URLError
-from urllib.request import ProxyHandler, build_opener
 
 from relay.cli import flags, shown
-from relay.cli.errors import (
-    UnhealthyError,
-    UnreachableError,
-    UsageError,
-)
+from relay.cli.errors import UnhealthyError, UsageError
+from relay.cli.paging import show_pages
 from relay.cli.printer import Document
 from relay.cli.session import Session
 from relay.cli.tree import Branch
@@ -24,17 +16,20 @@ from relay.cli.versions import installed_version
 
 __all__ = ["grow"]
 
-# For an answer; and a worker writes its file every second.
-_PROBE_SECONDS: Final = 5.0
-
 
 def grow(root: Branch) -> None:
     """Add the verbs."""
-    root.verb("stats", _stats, "show queues, workers and rates", flags.watch_flags())
+    root.verb(
+        "stats",
+        _stats,
+        "show queues, workers and rates",
+        flags.watch_flags(),
+        details="Show queues, workers and rates: as tables on a terminal, and as JSON "
+        "to a file or a program, also without --json.",
+    )
     tasks = root.noun("tasks", "list and show the tasks that may be enqueued")
     tasks.verb("ls", _tasks, "list tasks")
     tasks.verb("show", _task, "show one task", flags.name_of("task"))
-    _grow_health(root)
     root.verb(
         "doctor",
         _doctor,
@@ -57,6 +52,18 @@ def grow(root: Branch) -> None:
         help="of jobs that ended so (default: all three)",
     )
     prune.add_argument("--wait", action="store_true", help="until it is through")
+    audit = root.verb(
+        "audit", _audit, "list who did what, the latest first", flags.list_flags()
+    )
+    audit.add_argument(
+        "--subject",
+        choices=("job", "queue", "worker", "schedule", "bulk", "token"),
+        help="what they did it to",
+    )
+    audit.add_argument(
+        "--target", metavar="ID", help="its id or name; only with --subject"
+    )
+    root.verb("whoami", _whoami, "show as whom relay knows you, and what you may do")
     root.verb("version", _version, "show the versions of relay and of what it runs on")
 
 
@@ -67,9 +74,11 @@ def _stats(session: Session) -> None:
     options = session.options
 
     def draw() -> None:
-        session.show(
-            session.transport.get_stats(), lambda doc: draw_stats(session, doc)
-        )
+        stats = session.transport.get_stats()
+        if session.printer.mode == "people" and not session.printer.is_terminal:
+            session.printer.document(stats)
+            return
+        session.show(stats, lambda doc: draw_stats(session, doc))
 
     session.watch(options.interval if options.watch else None, draw)
 
@@ -107,90 +116,42 @@ def _task(session: Session) -> None:
     )
 
 
-# --- health --------------------------------------------------------------------------
-
-
-def _grow_health(root: Branch) -> None:
-    health = root.verb(
-        "health",
-        _health,
-        "tell whether relay, or one worker, is well",
-        details="Tell whether the database answers and fits, or with --probe-port or "
-        "--probe-file what a worker says of itself. The exit code is 9 if not.",
-    )
-    where = health.add_mutually_exclusive_group()
-    where.add_argument(
-        "--probe-port",
-        metavar="[HOST:]PORT",
-        help="ask the worker that answers probes there",
-    )
-    where.add_argument(
-        "--probe-file", metavar="PATH", help="read the file that a worker writes"
-    )
-    health.add_argument(
-        "--live",
-        action="store_true",
-        help="of a worker: whether it has to be restarted, not whether it is ready",
-    )
-
-
-def _health(session: Session) -> None:
-    options = session.options
-    if options.probe_port or options.probe_file:
-        document = _probed(options.probe_port, options.probe_file)
-        is_well = bool(document["live" if options.live else "ready"])
-        reasons = document["reasons"]
-        silent_for = time.time() - document["at"]
-        if options.probe_file and silent_for > _PROBE_SECONDS:
-            is_well, reasons = False, [f"it is silent for {silent_for:.0f} s"]
-    else:
-        document = session.transport.get_health()
-        is_well, reasons = document["status"] == "ok", document["reasons"]
-    session.show(
-        document, lambda _: session.printer.line("ok" if is_well else "not well")
-    )
-    if not is_well:
-        raise UnhealthyError("; ".join(map(str, reasons)) or "it is not well")
-
-
-def _probed(port: str | None, file: str | None) -> Document:
-    """Return what a worker says of itself: by the standard library alone."""
-    try:
-        if file is not None:
-            with open(file, "rb") as read:
-                text = read.read()
-        else:
-            host, _, number = str(port).rpartition(":")
-            url = f"http://{host or '127.0.0.1'}:{number}/statusz"
-            # It is on this machine, or near: no proxy is asked.
-            opener = build_opener(ProxyHandler({}))
-            with opener.open(url, timeout=_PROBE_SECONDS) as answer:
-                text = answer.read()
-        document: Document = json.loads(text)
-    except (HTTPError, URLError, OSError, ValueError) as error:
-        raise UnreachableError(
-            f"no worker answers at {file or port}: {error}"
-        ) from None
-    return document
-
-
 def _doctor(session: Session) -> None:
     system = session.transport.get_system()
     checks = system["checks"]
-
-    def draw(document: Document) -> None:
-        printer = session.printer
-        for name in ("version", "python", "django", "postgresql", "database"):
-            printer.fields([(name, document[name])])
-        printer.line()
-        if checks:
-            printer.table(shown.CHECKS, checks)
-        else:
-            printer.line("nothing is wrong")
-
-    session.show(system, draw, ids=[each["id"] for each in checks])
+    session.show(
+        system,
+        lambda doc: shown.draw_system(session.printer, doc),
+        ids=[each["id"] for each in checks],
+    )
     if checks:
-        raise UnhealthyError(f"{len(checks)} checks found something")
+        raise UnhealthyError(
+            f"{len(checks)} check{'s' if len(checks) > 1 else ''} found something"
+        )
+
+
+# --- who did what --------------------------------------------------------------------
+
+
+def _audit(session: Session) -> None:
+    options = session.options
+
+    def fetch(limit: int, cursor: str | None) -> Document:
+        return session.transport.list_audit(
+            subject=options.subject, target=options.target, limit=limit, cursor=cursor
+        )
+
+    show_pages(session, fetch, shown.AUDIT, none="nothing is on record")
+
+
+def _whoami(session: Session) -> None:
+    who = session.transport.get_whoami()
+    session.show(
+        who, lambda doc: shown.draw_pairs(session.printer, doc), ids=[who["name"]]
+    )
+
+
+# --- the rest ------------------------------------------------------------------------
 
 
 def _prune(session: Session) -> None:

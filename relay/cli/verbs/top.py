@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import select
+import shutil
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from relay.cli.errors import CliError, UsageError
 from relay.cli.printer import Printer, inert, table
 from relay.cli.session import Session
 from relay.cli.tree import Branch
-from relay.cli.values import span
+from relay.cli.values import pause
 
 __all__ = ["grow"]
 
@@ -33,7 +34,7 @@ def grow(root: Branch) -> None:
     parser = root.verb("top", _top, "watch queues, workers and running jobs")
     parser.add_argument(
         "--interval",
-        type=span,
+        type=pause,
         default=2.0,
         metavar="SPAN",
         help="how often (default: 2s)",
@@ -63,7 +64,9 @@ def _draw(session: Session) -> None:
         lines = list(_frame(session))
     except CliError as error:
         lines = [inert(str(error))]
-    text = "".join(f"{line}{_REST_OF_LINE}\r\n" for line in lines)
+    # Of more lines than there are the screen would scroll, and the first be lost.
+    seen = lines[: max(1, shutil.get_terminal_size().lines - 1)]
+    text = "".join(f"{line}{_REST_OF_LINE}\r\n" for line in seen)
     printer.write(f"{_HOME}{text}{_REST_OF_SCREEN}")
     printer.flush()
 

@@ -5,20 +5,39 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from django.core.management.base import CommandError, CommandParser
 
 from relay.cli import session, tree
-from relay.cli.errors import CliError
+from relay.cli.errors import CliError, UsageError
 from relay.cli.local import Local
 from relay.cli.printer import inert
 from relay.cli.verbs import all_verbs
 from relay.management.console import RelayCommand
 
 
+def _common_flags() -> argparse.ArgumentParser:
+    """Return what all commands of Django take, for behind the verb too."""
+    parser = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    parser.add_argument("--settings", help=argparse.SUPPRESS)
+    parser.add_argument("--pythonpath", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--traceback",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help=argparse.SUPPRESS,
+    )
+    return parser
+
+
 class Noun(tree.Noun, CommandParser):
     """As Django's parsers: from code it raises, and ends no process."""
+
+    def error(self, message: str) -> NoReturn:
+        if self.called_from_command_line:
+            super().error(message)
+        raise CommandError(f"Error: {message}", returncode=UsageError.exit_code)
 
 
 class Command(RelayCommand):
@@ -29,7 +48,7 @@ class Command(RelayCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        all_verbs(tree.root(parser, kind=Noun))
+        all_verbs(tree.root(parser, kind=Noun, parents=[_common_flags()]))
 
     def handle(self, *args: Any, **options: Any) -> None:
         given = argparse.Namespace(**options)

@@ -1,0 +1,75 @@
+"""The words of a command line: where flags may stand, and which no verb takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.models import BulkOperation
+from tests.cli.conftest import Run
+from tests.operations.factory import make_job
+
+pytestmark = pytest.mark.django_db
+
+
+def test_flags_stand_where_people_write_them(relay: Run) -> None:
+    job = make_job("queued")
+
+    for words in (
+        ("jobs", "-q", "show", job.pk),
+        ("jobs", "show", job.pk, "-q"),
+        ("jobs", "-q", "--settings", "testproject.settings"),
+        ("jobs", "-q", "--no-color", "ls"),
+    ):
+        assert relay(*words).lines == [str(job.pk)], words
+
+
+def test_an_id_of_a_file_from_windows_is_taken(relay: Run) -> None:
+    job = make_job("queued")
+
+    assert relay("cancel", f"{job.pk}\r").code == 0
+    assert relay("job", f"{str(job.pk)[:-1]}\r", "-q").lines == [str(job.pk)]
+
+
+@pytest.mark.parametrize(
+    "words", [("queues", "show", ""), ("pause", " "), ("schedules", "trigger", "")]
+)
+def test_a_name_that_is_empty_is_refused(relay: Run, words: tuple[str, ...]) -> None:
+    result = relay(*words)
+
+    assert (result.code, result.out) == (2, "")
+
+
+def test_an_old_bulk_operation_is_found_by_its_id(relay: Run) -> None:
+    bulk = BulkOperation.objects.create(action="retry", filter="", actor="ada")
+
+    assert relay("bulk", "show", bulk.pk, "--json").json["id"] == str(bulk.pk)
+
+
+def test_the_record_is_listed(relay: Run) -> None:
+    job = make_job("queued")
+    relay("cancel", job.pk, "--reason", "not needed")
+    relay("token", "create", "laptop", "--scopes", "read")
+
+    [act] = relay("audit", "--subject", "job", "--target", job.pk, "--json").json[
+        "results"
+    ]
+    assert (act["actor"], act["reason"]) == ("ada", "not needed")
+    assert len(relay("audit", "--subject", "token", "-q").lines) == 1
+    assert len(relay("audit", "--all", "--jsonl").lines) == 2
+    assert "not needed" in relay("audit").out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jobs", "error:\udcff"),
+        ("pause", "\udcff"),
+        ("enqueue", "testproject.tasks.add", "--args", '["\\ud800"]'),
+        ("enqueue", "testproject.tasks.add", "--kwarg", '\udcff="x"'),
+    ],
+)
+def test_bytes_that_are_no_text_are_refused(relay: Run, words: tuple[str, ...]) -> None:
+    result = relay(*words)
+
+    assert (result.code, result.out) == (2, "")
+    assert "UTF-8" in result.err

@@ -1,0 +1,53 @@
+"""What is told of several things when it goes wrong between them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from io import StringIO
+from typing import NoReturn
+
+import pytest
+
+from relay.cli.errors import UnreachableError
+from relay.cli.printer import Document, Printer
+from relay.cli.session import Session
+from relay.cli.transport import all_pages
+
+
+def nobody() -> NoReturn:
+    raise AssertionError("nobody is asked")
+
+
+@pytest.mark.parametrize("broken", [UnreachableError("gone"), KeyboardInterrupt()])
+def test_what_was_done_before_it_broke_off_is_told(broken: BaseException) -> None:
+    out = StringIO()
+    session = Session(
+        options=argparse.Namespace(),
+        connect=nobody,
+        printer=Printer(out, mode="json"),
+        notes=Printer(StringIO()),
+        source=StringIO(),
+    )
+
+    def act(name: str) -> Document:
+        if name == "b":
+            raise broken
+        return {"id": name}
+
+    with pytest.raises(type(broken)):
+        session.each(["a", "b", "c"], act, verb="paused")
+
+    assert json.loads(out.getvalue()) == {"results": [{"id": "a"}], "errors": []}
+
+
+def test_a_list_of_many_pages_is_whole() -> None:
+    pages = {
+        None: {"results": [{"id": 1}], "next": "x"},
+        "x": {"results": [{"id": 2}], "next": None},
+    }
+
+    found = all_pages(pages.__getitem__)
+
+    assert [each["id"] for each in found["results"]] == [1, 2]
+    assert found["next"] is None
