@@ -11,6 +11,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 RUN := $(VENV)/.run-$(DJANGO)
 DEVELOP := $(VENV)/.develop-$(DJANGO)
+DOCS := $(VENV)/.docs-$(DJANGO)
 OLDEST := 3,11
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -20,7 +21,7 @@ unexport PYTHONHOME PYTHONPATH
 CAMPAIGNS := $(addprefix chaos-,kill volume database time bloat deploy faults mutants)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint format types imports chaos-smoke $(CAMPAIGNS) bench clean
+.PHONY: help install demo test check lint format types imports docs chaos-smoke $(CAMPAIGNS) bench clean
 
 help: ## list the targets
 	@echo 'make TARGET [ARGS="..."] [PYTHON=python3.12] [VENV=.venv]'
@@ -49,6 +50,10 @@ types: $(DEVELOP) ## check types with mypy
 
 imports: $(DEVELOP) ## check that layers import downwards only
 	$(BIN)/lint-imports
+
+docs: $(DOCS) ## build the site of the docs into build/docs; a warning is an error
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto -d build/doctrees -c docs/site docs build/docs
+	@echo "build/docs/index.html"
 
 chaos-smoke: $(DEVELOP) ## kill workers under load, and prove that two broken engines are caught
 	$(BIN)/python -m tests.chaos smoke --mutants M1,M2 $(ARGS)
@@ -87,4 +92,8 @@ $(RUN): pyproject.toml
 $(DEVELOP): $(RUN)
 	$(BIN)/python -m pip install --quiet --group test --group lint --group types \
 	    $(if $(DJANGO),--group $(DJANGO))
+	@touch $@
+
+$(DOCS): $(RUN)
+	$(BIN)/python -m pip install --quiet --group docs
 	@touch $@

@@ -1,0 +1,1 @@
+"""The site of the documentation: its navigation, what is made of code, its build."""

@@ -1,0 +1,126 @@
+"""Which pages there are, in their order: for the site, its index and llms.txt."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["NAVIGATION", "PURPOSE", "pages"]
+
+PURPOSE: Final = "The job system for Django on the PostgreSQL you already run."
+
+# By section: each page by its path below docs, without .md, and what it is for.
+NAVIGATION: Final[dict[str, dict[str, str]]] = {
+    "Tutorial": {
+        "tutorial/demo": "one command that shows jobs, a retry and a killed worker",
+        "tutorial/first-job": "from an empty folder to a job that has run",
+        "tutorial/failures": "let a job fail, be retried, give up and run again",
+        "tutorial/schedules": "run a job at fixed times",
+        "tutorial/production": "what changes between a laptop and a server",
+    },
+    "How to: write and enqueue jobs": {
+        "howto/enqueue": "in the data's transaction, later, many at once, by name",
+        "howto/unique-jobs": "unique keys, and what a duplicate does",
+        "howto/retry-policies": "delays, which errors are retried, until when",
+        "howto/timeouts": "how long an attempt may run, how late it may start",
+        "howto/cancel": "stop jobs that wait and jobs that run",
+        "howto/results": "wait for an end, read the result",
+        "howto/progress": "tell how far a job is",
+        "howto/resumable-steps": "not do again what an earlier attempt has done",
+        "howto/transactional-tasks": "effects on the database exactly once",
+        "howto/isolated-tasks": "handlers that may crash or need a memory limit",
+        "howto/on-failure": "enqueue a job when another has failed for good",
+        "howto/schedules": "cron, intervals, exclusions, overlaps, catching up",
+        "howto/tags": "find jobs by tags, carry metadata",
+        "howto/sensitive-arguments": "encrypt arguments and results, redact them",
+        "howto/job-logs": "keep what an attempt logs and prints",
+        "howto/middleware": "code around every handler",
+        "howto/signals": "hear of starts and ends in your own code",
+        "howto/django-tasks": "relay as the backend of Django's own API",
+        "howto/type-check": "what mypy and pyright see of a task",
+        "howto/test-your-jobs": "run, assert and time jobs inside a TestCase",
+    },
+    "How to: run and watch": {
+        "howto/workers": "start, stop, size and reload workers",
+        "howto/queues": "weights, strict order, priorities, pauses",
+        "howto/deploy": "systemd, Docker, Kubernetes; deploy without losing a job",
+        "howto/embedded-worker": "jobs in threads of the web process",
+        "howto/dashboard": "mount it, let people in",
+        "howto/protect": "who may see and do what on each surface",
+        "howto/command-line": "see and steer in a terminal, also from elsewhere",
+        "howto/rest": "tokens and the first calls",
+        "howto/watch": "probes, Prometheus, Grafana, alerts",
+        "howto/autoscale": "add workers by how long jobs wait",
+        "howto/trace": "OpenTelemetry from a request to its jobs",
+        "howto/log-as-json": "lines that say of which job they are",
+        "howto/report-failures": "Sentry and other error trackers",
+        "howto/many-jobs": "cancel and retry all that a filter finds",
+        "howto/operate": "failed jobs, pauses, what to look at",
+        "howto/incident": "a runbook: what to look at and do, by symptom",
+        "howto/retention": "how long jobs and results are kept",
+        "howto/tune-postgresql": "settings of the server that matter to a queue",
+        "howto/pgbouncer": "behind a pooler in transaction mode",
+        "howto/several-databases": "jobs in a database or schema of their own",
+        "howto/load": "measure what your machines do",
+        "howto/migrate": "from Celery, RQ, django-q2, procrastinate and others",
+    },
+    "Reference": {
+        "reference/settings": "every key of RELAY, with its default",
+        "reference/tasks": "options of @task and of enqueues, handles, schedules",
+        "reference/python": "every public name of the Python API",
+        "reference/arguments": "what arguments and results may hold",
+        "reference/states": "the states of a job, and what may be done in each",
+        "reference/commands": "relay_worker, relay_scheduler and the others",
+        "reference/cli": "every verb, flag and exit code of the command line",
+        "reference/embedded": "the worker inside a web process",
+        "reference/operations": "every act of a person or client",
+        "reference/permissions": "what each permission and scope allows",
+        "reference/queries": "what surfaces read, as documents",
+        "reference/filters": "the language that says which jobs are meant",
+        "reference/rest": "addresses, callers, bodies, lists",
+        "reference/problems": "every error code of the REST API",
+        "reference/dashboard": "pages, questions, headers",
+        "reference/admin": "pages and actions in Django's admin",
+        "reference/metrics": "names, labels and meanings",
+        "reference/logs": "events, fields, formatters",
+        "reference/spans": "what OpenTelemetry is told",
+        "reference/signals": "names and arguments",
+        "reference/checks": "what manage.py check finds",
+        "reference/tables": "tables, columns, indexes, constraints",
+        "reference/testing": "every name of relay.testing",
+    },
+    "Explanation": {
+        "explanation/flow": "the six files that a job crosses",
+        "explanation/delivery": "what runs at least once, and what can run twice",
+        "explanation/leases": "how a lost worker is told from a slow one",
+        "explanation/claiming": "order, priorities and fairness between queues",
+        "explanation/schedules": "without a leader, through clock changes",
+        "explanation/transactional": "how a task and its finish commit together",
+        "explanation/cancelling": "what a handler sees, and what does not stop",
+        "explanation/waiting": "how a caller learns of an end",
+        "explanation/wakeups": "LISTEN and NOTIFY as hints",
+        "explanation/duties": "upkeep without a leader",
+        "explanation/isolation": "processes that may die alone",
+        "explanation/tables": "why rows and indexes are as they are",
+        "explanation/speed": "what makes it fast, and keeps it so",
+        "explanation/why-postgresql": "why a table is the queue, and its limits",
+        "explanation/security": "who is trusted with what",
+        "explanation/comparison": "beside other queues, feature by feature",
+        "explanation/standalone": "the embedded PostgreSQL",
+        "explanation/dependencies": "why each library is there",
+        "explanation/docs-site": "why these pages are built by Sphinx",
+    },
+    "Project": {
+        "changelog": "what is new",
+        "upgrading": "what to do at each version",
+        "performance": "figures, with the commands that make them",
+        "reliability": "faults that are tried, and what they prove",
+        "support": "versions of Python, Django and PostgreSQL",
+        "deprecation": "what stays, for how long, and how it goes",
+        "contributing": "set up, test, and what a change needs",
+    },
+}
+
+
+def pages() -> list[str]:
+    """Return all pages below docs, without .md: those of the sections and the index."""
+    return ["index", *(page for section in NAVIGATION.values() for page in section)]
