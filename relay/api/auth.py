@@ -101,6 +101,17 @@ def _classes(paths: tuple[str, ...]) -> list[type[BaseAuthentication]]:
         ) from error
 
 
+def _reason(request: Request) -> str | None:
+    """Return why it is asked for: in UTF-8, or else as HTTP has it, in Latin-1."""
+    text: str | None = request.headers.get(REASON_HEADER)
+    if text is None:
+        return None
+    try:
+        return text.encode("latin-1").decode()
+    except UnicodeError:
+        return text
+
+
 def who_asks(request: Request, request_id: str) -> Who | None:
     """Return who sent a request: the holder of its token, or whom a class knows.
 
@@ -109,7 +120,7 @@ def who_asks(request: Request, request_id: str) -> Who | None:
         PermissionDenied: a session comes without its CSRF token.
         SettingsError: a class in RELAY["API"] cannot be imported.
     """
-    reason = request.headers.get(REASON_HEADER)
+    reason = _reason(request)
     http: HttpRequest = request._request
     kind, _, secret = request.headers.get("Authorization", "").partition(" ")
     if kind.lower() == "bearer" and secret.strip().startswith(TOKEN_PREFIX):

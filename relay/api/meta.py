@@ -22,6 +22,7 @@ from relay.api.base import ApiView, address
 from relay.api.endpoints import CURSOR, LIMIT, Parameter, endpoint, span, text
 from relay.api.problems import PROBLEMS, ProblemError
 from relay.api.schema import document
+from relay.exceptions import UnknownTask
 from relay.queries import audit, stats, system, tasks
 from relay.queries.documents import (
     AuditPage,
@@ -152,7 +153,10 @@ class TaskView(ApiView):
     @endpoint("view_job", {200: TaskDocument}, codes=("not_found",))
     def get(self, request: Request, name: str) -> Response:
         """Return one task, with a JSON Schema of its arguments."""
-        return Response(tasks.get_task(self.actor, name))
+        try:
+            return Response(tasks.get_task(self.actor, name))
+        except UnknownTask as error:  # of an address, not of a body
+            raise ProblemError("not_found", str(error)) from None
 
 
 class WhoAmIView(ApiView):

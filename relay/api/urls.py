@@ -69,15 +69,27 @@ ADDRESSES: Final[tuple[tuple[str, type[ApiView], str], ...]] = (
 )
 
 
+# Names of tasks and schedules may hold slashes; ids and queues do not.
+_WITH_SLASHES: Final = "{name}"
+
+
 def _route(path: str) -> str:
-    steps = [
-        f"(?P<{step[1:-1]}>[^/]+)" if step.startswith("{") else step.replace(".", r"\.")
-        for step in path.strip("/").split("/")
-    ]
-    return f"^{'/'.join(steps)}/?$"
+    return f"^{'/'.join(map(_step, path.strip('/').split('/')))}/?$"
+
+
+def _step(step: str) -> str:
+    if not step.startswith("{"):
+        return step.replace(".", r"\.")
+    return f"(?P<{step[1:-1]}>{'.+?' if step == _WITH_SLASHES else '[^/]+'})"
+
+
+def _ends_with_name(each: tuple[str, type[ApiView], str]) -> bool:
+    return each[0].endswith(_WITH_SLASHES)
 
 
 urlpatterns: list[URLPattern] = [
-    re_path(_route(path), view.as_view(), name=name) for path, view, name in ADDRESSES
+    re_path(_route(path), view.as_view(), name=name)
+    # A name that ends an address would take what follows others.
+    for path, view, name in sorted(ADDRESSES, key=_ends_with_name)
 ]
 urlpatterns.append(re_path(r"^v1(?:/.*)?$", meta.UnknownView.as_view(), name="unknown"))
