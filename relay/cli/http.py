@@ -101,8 +101,8 @@ class Http:
                 raise UsageError("RELAY_TOKEN holds no token: it is one printable word")
             self._headers["Authorization"] = f"Bearer {token}"
         if reason is not None:
-            shown = inert(reason).encode("latin-1", "backslashreplace")
-            self._headers["Relay-Reason"] = shown.decode("latin-1")
+            # The bytes of UTF-8, as HTTP carries bytes.
+            self._headers["Relay-Reason"] = inert(reason).encode().decode("latin-1")
         self._opener = build_opener(_NoRedirect)
 
     def ask(

@@ -181,7 +181,8 @@ class Session:
         if broken_off is not None:
             raise broken_off
         if errors and not done:
-            raise errors[0][1]
+            _, first = errors[0]
+            raise first if len(ids) == 1 else type(first)("none could be done")
         if errors:
             raise PartlyDone(f"{len(errors)} of {len(ids)} could not be done")
 

@@ -20,7 +20,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from relay import codec
 from relay.ids import uuid7
-from relay.models import Job, Output, Schedule, Worker
+from relay.models import Audit, Job, Output, Schedule, Worker
 from relay.operations import SCOPES, Actor, create_token
 from tests.cli.conftest import Result, Run
 from tests.operations.factory import make_job
@@ -206,6 +206,11 @@ def nightly() -> str:
     return Schedule.objects.create(name="weekly", task=ADD, cron="0 7 * * 1").name
 
 
+def slashed() -> str:
+    Schedule.objects.all().delete()
+    return Schedule.objects.create(name="week/ly", task=ADD, cron="0 7 * * 1").name
+
+
 def one_failed() -> None:
     Job.objects.all().delete()
     some("failed")
@@ -254,6 +259,10 @@ ACTS: list[tuple[str, Callable[[], Any]]] = [
     ("schedules resume {0}", nightly),
     ("schedules trigger {0}", nightly),
     ("schedules rm {0} --yes", nightly),
+    ("schedules add {0}/b --task testproject.tasks.add --every 1h", without_schedules),
+    ("schedules pause {0}", slashed),
+    ("schedules next {0} -n 1", slashed),
+    ("schedules rm {0} --yes", slashed),
     ("retry --filter state:failed --dry-run", one_failed),
     ("cancel --filter queue:mail --yes", lambda: ""),
     ("prune --older-than 30d --yes", lambda: ""),
@@ -365,6 +374,16 @@ def test_arguments_keep_their_types_where_others_are_changed(
 
         args, _ = codec.decode_arguments(Job.objects.get(pk=new).args)
         assert args == [datetime(2026, 1, 1, tzinfo=UTC), 5]
+
+
+def test_a_reason_is_on_record_as_it_was_given(relay: Run, remote: Run) -> None:
+    reason = "für\t因为"
+
+    for run in (relay, remote):
+        assert run("cancel", some("queued").pk, "--reason", reason).code == 0
+
+    [one, two] = Audit.objects.filter(subject="job").values_list("reason", flat=True)
+    assert one == two == "für\\t因为"
 
 
 def test_each_way_tells_as_whom_it_is_known(relay: Run, remote: Run) -> None:

@@ -90,6 +90,8 @@ def _logs(session: Session) -> None:
         _write(session, logs, written)
         session.printer.flush()
         if not session.options.follow or job["state"] in _FINAL:
+            if not logs and session.printer.mode == "people":
+                session.say("nothing is kept of what it logged")
             return
         time.sleep(_LOOK_SECONDS)
 
