@@ -1,4 +1,4 @@
-"""UUIDv7 identifiers, made by the client."""
+"""UUIDv7 identifiers, made by the client; and ids as people and clients write them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from uuid import UUID
 
-__all__ = ["uuid7", "uuid7s"]
+__all__ = ["read_id", "uuid7", "uuid7s"]
 
 
 def uuid7() -> UUID:
@@ -34,3 +34,11 @@ def _made(now_ns: int, random: bytes) -> UUID:
         | 0b10 << 62
         | bits & 0x3FFF_FFFF_FFFF_FFFF
     )
+
+
+def read_id(text: UUID | str) -> UUID | None:
+    """Return the id that a text is, of any version; None if it is none."""
+    try:
+        return text if isinstance(text, UUID) else UUID(text)
+    except ValueError:
+        return None

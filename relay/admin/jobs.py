@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any, Final
-from uuid import UUID
 
 from django.contrib import admin, messages
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -17,6 +16,7 @@ from relay.admin.job_editing import JobEditing
 from relay.admin.job_page import JobPage
 from relay.admin.lists import actor_of
 from relay.conf import get_settings
+from relay.ids import read_id
 from relay.models import Job, JobState, Queue
 from relay.operations import (
     QUALIFIERS,
@@ -114,21 +114,13 @@ def wanted_of(request: HttpRequest, term: str) -> JobFilter:
         given["age"] = "<" + request.GET["created"]
     if term.startswith(_LANGUAGE):
         given["q"] = term
-    elif _is_id(term):
+    elif read_id(term) is not None:
         given["id"] = term
     elif term and "task" in given:  # both have to hold
         given["q"] = f"task:{quoted(f'{term}*')}"
     elif term:
         given["task"] = quoted(f"{term}*")
     return from_parameters(given)
-
-
-def _is_id(term: str) -> bool:
-    try:
-        UUID(term)
-    except ValueError:
-        return False
-    return True
 
 
 def _term_of(request: HttpRequest) -> str:

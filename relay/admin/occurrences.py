@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any, Final
-from uuid import UUID
 
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -13,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from relay.admin.lists import RelayAdmin
 from relay.conf import get_settings
+from relay.ids import read_id
 from relay.models import Occurrence, Schedule
 
 __all__ = ["OccurrenceAdminMixin"]
@@ -40,10 +40,10 @@ class OfSchedule(admin.SimpleListFilter):
         value = self.value()
         if value is None:
             return queryset
-        try:
-            return queryset.filter(schedule_id=UUID(value))
-        except ValueError as error:
-            raise IncorrectLookupParameters(f"{value!r} is no id") from error
+        schedule_id = read_id(value)
+        if schedule_id is None:
+            raise IncorrectLookupParameters(f"{value!r} is no id")
+        return queryset.filter(schedule_id=schedule_id)
 
 
 class OccurrenceAdminMixin(RelayAdmin):

@@ -28,7 +28,7 @@ from relay.api.endpoints import Endpoint, endpoint_of, read_query
 from relay.api.fields import Body
 from relay.api.problems import PROBLEMS, Problem, ProblemError, problem_of
 from relay.api.wire import JsonOnly, JsonParser, JsonRenderer, check_size
-from relay.ids import uuid7
+from relay.ids import read_id, uuid7
 from relay.operations import Actor, JobFilter, from_parameters
 
 __all__ = ["ApiView", "address"]
@@ -161,12 +161,10 @@ class ApiView(APIView):
         Raises:
             ProblemError: it can be none.
         """
-        try:
-            return UUID(text)
-        except ValueError:
-            raise ProblemError(
-                "not_found", f"{text!r} is no id: give all of it"
-            ) from None
+        found = read_id(text)
+        if found is None:
+            raise ProblemError("not_found", f"{text!r} is no id: give all of it")
+        return found
 
     # --- the way out -----------------------------------------------------------------
 

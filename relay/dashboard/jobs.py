@@ -15,6 +15,7 @@ from relay.dashboard.drawing import draw, link
 from relay.dashboard.elsewhere import leads, lines
 from relay.dashboard.verbs import verbs_for
 from relay.exceptions import ArgumentError
+from relay.ids import read_id
 from relay.models import FINAL_STATES, JobState
 from relay.operations import QUALIFIERS, Actor, JobFilter
 from relay.tasks import all_tasks, known_queues
@@ -45,7 +46,7 @@ def jobs(request: HttpRequest, actor: Actor) -> HttpResponse:
     actor.require("view_job", "list_jobs")
     given = {n: request.GET[n].strip() for n in request.GET if n not in _OTHER}
     given = {n: v for n, v in given.items() if v}
-    if (job_id := _uuid(given.get("q", ""))) is not None:
+    if (job_id := read_id(given.get("q", ""))) is not None:
         return HttpResponseRedirect(link("job", job_id))
     wanted, wrong = JobFilter(()), None
     try:
@@ -73,13 +74,6 @@ def jobs(request: HttpRequest, actor: Actor) -> HttpResponse:
         "jobs": lambda: _listed(actor, wanted, cursor, wrong),
     }
     return draw(request, actor, "jobs.html", values, parts=parts)
-
-
-def _uuid(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
 
 
 def _listed(

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from relay.conf import get_settings
 from relay.exceptions import NotFound
+from relay.ids import read_id
 from relay.models import BulkOperation
 from relay.operations import Actor
 from relay.queries.documents import BulkDocument, BulkPage
@@ -60,19 +61,12 @@ def get_bulk(actor: Actor, bulk_id: UUID | str) -> BulkDocument:
     actor.require("view_bulkoperation", "get_bulk")
     rows = BulkOperation.objects.using(get_settings().database)
     row: dict[str, Any] | None = None
-    if (key := _uuid(bulk_id)) is not None:
+    if (key := read_id(bulk_id)) is not None:
         rows = rows.filter(pk=key).annotate(**_shown())
         row = rows.values(*_COLUMNS, *_shown()).first()
     if row is None:
         raise NotFound(f"bulk operation {str(bulk_id)[:100]} does not exist")
     return _document(row)
-
-
-def _uuid(text: UUID | str) -> UUID | None:
-    try:
-        return text if isinstance(text, UUID) else UUID(text)
-    except ValueError:
-        return None
 
 
 def _shown() -> dict[str, Any]:

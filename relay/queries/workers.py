@@ -10,6 +10,7 @@ from django.db.models.expressions import RawSQL
 
 from relay.conf import get_settings
 from relay.exceptions import ArgumentError, NotFound
+from relay.ids import read_id
 from relay.models import Job, Worker, WorkerState
 from relay.operations import Actor
 from relay.queries.documents import (
@@ -153,12 +154,10 @@ def read_workers(using: str) -> WorkersDocument:
 
 
 def _named(worker: UUID | str) -> models.Q:
-    if isinstance(worker, UUID):
-        return models.Q(pk=worker)
-    try:
-        return models.Q(pk=UUID(worker))
-    except ValueError:
-        return models.Q(name=worker.replace("\x00", ""))
+    worker_id = read_id(worker)
+    if worker_id is not None:
+        return models.Q(pk=worker_id)
+    return models.Q(name=str(worker).replace("\x00", ""))
 
 
 def _shown() -> dict[str, Any]:
