@@ -43,6 +43,8 @@ DEFAULT_QUEUE: Final = "default"
 # larger number is past its column, or a slip. Source: docs/reference/settings.md.
 LONGEST: Final = timedelta(days=36_525)
 MOST: Final = 1_000_000
+# What was done yesterday is not to be forgotten by a slip.
+SHORTEST_AUDIT: Final = timedelta(days=1)
 
 # The least that each may be.
 _DURATIONS: Final = {
@@ -158,6 +160,8 @@ class Settings:
     retention_result: timedelta | None = None
     # The four as one value.
     retention: Retention = field(init=False, default_factory=Retention)
+    # How long the record of acts is kept; None for ever.
+    retention_audit: timedelta | None = timedelta(days=400)
     # How long a worker is taken to be alive after it was last heard of.
     lease: timedelta = timedelta(seconds=30)
     # Longest wait between two looks for work when no wake-up arrives.
@@ -226,6 +230,8 @@ class Settings:
             _check_duration(key, getattr(self, key), shortest)
         for key in _RETENTIONS:
             _check_retention(f"retention_{key}", getattr(self, f"retention_{key}"))
+        if self.retention_audit is not None:
+            _check_duration("retention_audit", self.retention_audit, SHORTEST_AUDIT)
         said = {key: getattr(self, f"retention_{key}") for key in _RETENTIONS}
         object.__setattr__(self, "retention", Retention(**said))
         for key, least in _NUMBERS.items():

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
+from relay.conf import get_settings
 from relay.engine.connection import EngineConnection
 
 __all__ = [
     "PRUNE_BATCH",
     "Pruner",
+    "prune_audit",
     "prune_jobs",
     "prune_occurrences",
     "prune_queue_history",
@@ -137,6 +139,21 @@ WITH old AS MATERIALIZED (
 DELETE FROM relay_request USING old WHERE relay_request.id = old.id
 """
 
+# Index: the primary key, thrice: rows are made in the order of their ids, so only the
+# oldest few are looked at. By arrays, whatever the statistics say.
+PRUNE_AUDIT: Final = """
+WITH oldest AS MATERIALIZED (
+    SELECT id, at FROM relay_audit ORDER BY id LIMIT %(limit)s
+), old AS MATERIALIZED (
+    SELECT id FROM relay_audit
+    WHERE id = ANY(ARRAY(
+        SELECT id FROM oldest WHERE at < statement_timestamp() - %(keep)s::interval
+    ))
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM relay_audit WHERE id = ANY(ARRAY(SELECT id FROM old))
+"""
+
 
 class Pruner:
     """Prunes jobs batch by batch, the oldest first, and remembers how far it is.
@@ -221,3 +238,14 @@ def prune_requests(connection: EngineConnection, *, limit: int = PRUNE_BATCH) ->
     return connection.execute(
         PRUNE_REQUESTS, {"keep": KEEP_REQUESTS, "limit": limit}
     ).rowcount
+
+
+def prune_audit(connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> int:
+    """Delete at most limit rows of the record of acts that are old; return how many.
+
+    None where RELAY["RETENTION_AUDIT"] is None.
+    """
+    keep = get_settings().retention_audit
+    if keep is None:
+        return 0
+    return connection.execute(PRUNE_AUDIT, {"keep": keep, "limit": limit}).rowcount

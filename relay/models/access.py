@@ -17,8 +17,8 @@ else:
     _QuerySet = models.QuerySet
 
 _APPEND_ONLY = (
-    "rows of relay_audit are only added: what was done stays on record; delete old "
-    "ones by SQL, under a role that may"
+    "rows of relay_audit are only added: what was done stays on record, for as long as "
+    "RELAY['RETENTION_AUDIT'] says"
 )
 
 
@@ -33,7 +33,10 @@ class AppendOnly(_QuerySet):
 
 
 class Audit(models.Model):
-    """One act on one thing, written in the transaction of the act. Never changed."""
+    """One act on one thing, written in the transaction of the act. Never changed.
+
+    Workers delete it once it is as old as RELAY["RETENTION_AUDIT"] says.
+    """
 
     id = models.BigAutoField(primary_key=True)
     at = models.DateTimeField(db_default=Now())

@@ -243,7 +243,7 @@ class PruneRecords:
     next_at = "NULL::timestamptz"
 
     def tick(self, connection: EngineConnection) -> bool:
-        """Prune workers, histories of queues, occurrences, requests and statistics."""
+        """Prune rows of workers, histories, occurrences, requests, statistics, acts."""
         budget = Budget()
         for one_batch in (
             prune.prune_workers,
@@ -251,6 +251,7 @@ class PruneRecords:
             prune.prune_occurrences,
             prune.prune_requests,
             stats.prune_stats,
+            prune.prune_audit,  # last: a role may be denied to delete there
         ):
             while one_batch(connection) >= prune.PRUNE_BATCH:
                 if budget.is_spent:

@@ -74,6 +74,8 @@ def test_a_change_of_another_setting_keeps_what_was_read() -> None:
         ({"UNKNOWN_TASK_LIMIT": None}, "'UNKNOWN_TASK_LIMIT'"),
         ({"RETENTION_COMPLETED": timedelta(-1)}, "'RETENTION_COMPLETED'.*or None"),
         ({"RETENTION_FAILED": 5}, "'RETENTION_FAILED'"),
+        ({"RETENTION_AUDIT": timedelta(0)}, "'RETENTION_AUDIT'.*at least 1 day"),
+        ({"RETENTION_AUDIT": timedelta.max}, "'RETENTION_AUDIT'.*at most"),
         ({"MAX_RETRIES": -1}, "'MAX_RETRIES'.*at least 0"),
         ({"MAX_RETRIES": True}, "'MAX_RETRIES'"),
         ({"MAX_RETRIES": "3"}, "'MAX_RETRIES'"),
@@ -123,6 +125,8 @@ def test_nothing_at_all_may_be_kept_and_all_for_ever() -> None:
 
     assert settings.retention_completed == timedelta(0)
     assert settings.retention_failed is None
+    assert Settings().retention_audit == timedelta(days=400)
+    assert Settings(retention_audit=None).retention_audit is None
 
 
 @pytest.mark.parametrize("name", ["default", "a", "0", "Mail.Bulk:eu-1_x", "a" * 100])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -347,3 +348,51 @@ def test_d1_prune_of_occurrences_keeps_them_longer_than_any_catch_up_window(
         "SELECT extract(day FROM now() - min(due_at))::int FROM relay_occurrence"
     ).fetchone()
     assert oldest == (31,)
+
+
+ACTS = """
+INSERT INTO relay_audit (operation, subject, target, actor, source, at)
+SELECT 'cancel_jobs', 'job', 'job-' || n, 'ada', 'api',
+       now() - interval '400 days' + (n - %(old)s - 0.5) * interval '1 hour'
+FROM generate_series(1, %(count)s) AS n
+"""
+
+
+def test_prune_of_the_record_takes_what_is_older_than_the_setting_says(
+    duty: EngineConnection, settings: Any
+) -> None:
+    duty.execute(ACTS, {"old": 5, "count": 9_000})
+
+    pruned = [prune.prune_audit(duty, limit=3) for _ in range(3)]
+
+    assert pruned == [3, 2, 0]
+    settings.RELAY = {"RETENTION_AUDIT": None}
+    assert prune.prune_audit(duty) == 0
+    settings.RELAY = {"RETENTION_AUDIT": timedelta(days=399)}
+    assert prune.prune_audit(duty) == 24
+    settings.RELAY = {"RETENTION_AUDIT": timedelta(days=36_525)}
+    assert prune.prune_audit(duty) == 0
+
+
+@pytest.mark.parametrize("statistics", ["fresh", "stale"])
+@pytest.mark.parametrize("old", [0, 50_000])
+def test_prune_of_the_record_reads_no_more_of_it_than_a_batch(
+    duty: EngineConnection, statistics: str, old: int
+) -> None:
+    values = {"old": old, "count": 50_000}
+    if statistics == "stale":
+        duty.execute(ACTS, {"old": 0, "count": 10})
+        duty.execute("ANALYZE relay_audit")
+    duty.execute(ACTS, values)
+    if statistics == "fresh":
+        duty.execute("ANALYZE relay_audit")
+
+    with duty.transaction(force_rollback=True):
+        [[plan]] = duty.execute(
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {prune.PRUNE_AUDIT}",
+            {"keep": timedelta(days=400), "limit": 100},
+        ).fetchall()
+
+    [document] = plan if isinstance(plan, list) else json.loads(plan)
+    assert "Seq Scan" not in str(document)
+    assert document["Plan"]["Shared Hit Blocks"] < 2_000
