@@ -1,7 +1,7 @@
 """System checks: what manage.py check finds wrong in a project that uses relay.
 
-Those of the database run only where --database names it. Source of each id, with its
-remedy: docs/reference/checks.md.
+Those of the database run only where --database names it, those of a deployment only
+with --deploy. Source of each id, with its remedy: docs/reference/checks.md.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 from django.core import checks
 
-from relay.checks import code, configuration, databases
+from relay.checks import code, configuration, databases, deployment
 from relay.checks.database import check_database
 
 __all__ = ["register"]
@@ -34,11 +34,20 @@ _STATIC: Final = (
     code.check_memory_limits,
     code.check_arguments,
 )
+# Only with --deploy: on a machine for development they are no fault.
+_DEPLOYMENT: Final = (
+    deployment.check_exposure,
+    deployment.check_grace,
+    deployment.check_metrics_folder,
+    deployment.check_rate,
+)
 
 
 def register() -> None:
     """Give the checks to Django; again is no harm."""
     for check in _STATIC:
         checks.register(check, TAG)
+    for check in _DEPLOYMENT:
+        checks.register(check, TAG, deploy=True)
     # Not under TAG too: with a tag given, Django 6.1 asks every database unasked.
     checks.register(check_database, checks.Tags.database)
