@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from django import forms
+from django.apps import apps
 from django.contrib import admin, messages
+from django.contrib.admin import helpers
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
@@ -22,6 +25,7 @@ from django.http import (
 )
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.module_loading import import_string
 
 from relay.exceptions import Conflict, NotFound
 from relay.operations import Actor
@@ -248,6 +252,46 @@ class ActingAdmin(_ModelAdmin):
         )
         return False
 
+    # --- forms -----------------------------------------------------------------------
+
+    def form_page(
+        self,
+        request: HttpRequest,
+        form: forms.BaseForm,
+        *,
+        title: str,
+        button: str,
+        row: Any = None,
+        **more: Any,
+    ) -> HttpResponse:
+        """Show the form of an operation; what it says is saved by no model.
+
+        Args:
+            row: that it is about; None of a new one.
+            more: what the template needs besides.
+        """
+        rows = [(None, {"fields": list(form.fields)})]
+        adminform = _admin_form()(form, rows, {}, (), model_admin=self)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "subtitle": None if row is None else str(row),
+            "opts": self.opts,
+            "original": row,
+            "add": row is None,
+            "change": False,
+            "is_popup": False,
+            "has_view_permission": self.has_view_permission(request),
+            "adminform": adminform,
+            "errors": form.errors,
+            "inline_admin_formsets": [],
+            "media": self.media + adminform.media,
+            "button": button,
+            **more,
+        }
+        request.current_app = self.admin_site.name
+        return TemplateResponse(request, "admin/relay/form.html", context)
+
     # --- the record ------------------------------------------------------------------
 
     def log_acts(
@@ -261,3 +305,9 @@ class ActingAdmin(_ModelAdmin):
         """Write Django's own log of what was done, one entry a row."""
         if rows and request.user.pk is not None:
             LogEntry.objects.log_actions(request.user.pk, rows, flag, message)
+
+
+def _admin_form() -> Any:
+    if apps.is_installed("unfold"):  # its templates take its own
+        return import_string("unfold.forms.AdminForm")
+    return helpers.AdminForm

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeVar
 
-from django.apps import apps
 from django.contrib import messages
-from django.contrib.admin import helpers
 from django.contrib.admin.models import ADDITION, CHANGE
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import URLPattern
 from django.utils.html import format_html
-from django.utils.module_loading import import_string
 
 from relay import operations
 from relay.admin.acting import Tool
@@ -195,28 +191,15 @@ class JobEditing(RelayAdmin):
         button: str,
         job: Any = None,
     ) -> HttpResponse:
-        rows = [(None, {"fields": list(form.fields)})]
-        adminform = _admin_form()(form, rows, {}, (), model_admin=self)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": title,
-            "subtitle": None if job is None else str(job),
-            "opts": self.opts,
-            "original": job,
-            "add": job is None,
-            "change": False,
-            "is_popup": False,
-            "has_view_permission": self.has_view_permission(request),
-            "adminform": adminform,
-            "errors": form.errors,
-            "inline_admin_formsets": [],
-            "media": self.media + adminform.media,
-            "button": button,
-            "tasks": sorted(all_tasks())[:MOST_SUGGESTED],
-            "queues": sorted(known_queues())[:MOST_SUGGESTED],
-        }
-        request.current_app = self.admin_site.name
-        return TemplateResponse(request, "admin/relay/form.html", context)
+        return self.form_page(
+            request,
+            form,
+            title=title,
+            button=button,
+            row=job,
+            tasks=sorted(all_tasks())[:MOST_SUGGESTED],
+            queues=sorted(known_queues())[:MOST_SUGGESTED],
+        )
 
 
 def _refuse(form: JobForm, error: RelayError) -> None:
@@ -228,9 +211,3 @@ def _refuse(form: JobForm, error: RelayError) -> None:
     if isinstance(error, NotAllowed):
         raise PermissionDenied(str(error)) from error
     form.refuse(error)
-
-
-def _admin_form() -> Any:
-    if apps.is_installed("unfold"):  # its templates take its own
-        return import_string("unfold.forms.AdminForm")
-    return helpers.AdminForm

@@ -11,8 +11,8 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.db import models
 
+from relay.admin.act_form import ActForm
 from relay.admin.schedule_form import ArgumentsField
-from relay.exceptions import RelayError
 from relay.packing import TAG
 
 __all__ = [
@@ -25,12 +25,6 @@ __all__ = [
 ]
 
 _ARGUMENTS: Final = ("args", "kwargs")
-# The column whose widget of the admin, Django's or another's, a field takes.
-_KINDS: Final[tuple[tuple[type[forms.Field], type[models.Field[Any, Any]]], ...]] = (
-    (ArgumentsField, models.TextField),
-    (forms.SplitDateTimeField, models.DateTimeField),
-    (forms.IntegerField, models.IntegerField),
-)
 
 
 class CallField(ArgumentsField):
@@ -43,6 +37,8 @@ class CallField(ArgumentsField):
 class TagsField(forms.CharField):
     """Tags, one a line."""
 
+    column = models.TextField
+
     def to_python(self, value: Any) -> list[str]:  # type: ignore[override] # a list of texts
         text = super().to_python(value) or ""
         return [line.strip() for line in text.splitlines() if line.strip()]
@@ -54,7 +50,7 @@ class TagsField(forms.CharField):
         return self.to_python(data) != list(initial or ())
 
 
-class JobForm(forms.Form):
+class JobForm(ActForm):
     """What operations on one job take. Left empty, a field asks for nothing."""
 
     args = CallField(
@@ -68,21 +64,6 @@ class JobForm(forms.Form):
     reason = forms.CharField(
         required=False, max_length=500, help_text="Why, for the record."
     )
-
-    def __init__(
-        self, *args: Any, widgets: Mapping[Any, Mapping[str, Any]], **kwargs: Any
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        for name, field in self.fields.items():
-            found = [column for kind, column in _KINDS if isinstance(field, kind)]
-            kind = found[0] if found else models.CharField
-            if isinstance(field, TagsField):
-                kind = models.TextField
-            widget = widgets[kind]["widget"]()
-            widget.is_required = field.required
-            if name in ("task", "queue"):
-                widget.attrs["list"] = f"relay-{name}s"
-            field.widget = widget
 
     def clean_args(self) -> Sequence[Any] | None:
         value = self.cleaned_data["args"]
@@ -103,12 +84,6 @@ class JobForm(forms.Form):
             for name, value in self.cleaned_data.items()
             if name != "reason" and value not in (None, "", [])
         }
-
-    def refuse(self, error: RelayError) -> None:
-        """Say what the operation has refused, at the field that it speaks of."""
-        text = str(error)
-        name = text.partition("=")[0].partition("[")[0]
-        self.add_error(name if name in self.fields else None, text)
 
 
 class _OptionsForm(JobForm):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 from django.contrib import admin
 from django.db import models
 from django.db.models.functions import Cast
 from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from relay.admin.acting import Tool
 from relay.admin.lists import NOTHING, RelayAdmin, actor_of, moment, showing
 from relay.models import Attempt, History, Job, Output, Step
 from relay.queries.reading import clamped, cut, pretty
@@ -28,6 +31,13 @@ class JobPage(RelayAdmin):
 
     Without view_payload arguments, results, progress and steps' values are masks.
     """
+
+    def tools(self, request: HttpRequest, row: Any) -> list[Tool]:
+        found = super().tools(request, row)
+        with suppress(NoReverseMatch):  # a project that serves no dashboard
+            url = reverse("relay_dashboard:job", args=[row.pk])
+            found.append(Tool(label="On the dashboard", url=url))
+        return found
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None

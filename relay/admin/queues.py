@@ -1,9 +1,10 @@
-"""Queues in the admin: what waits, what runs, pausing, and the order of the jobs."""
+"""Queues in the admin: what waits, what runs, pausing, order and weight."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
@@ -14,9 +15,11 @@ from django.urls import URLPattern
 from django.utils.html import format_html
 
 from relay import operations
+from relay.admin.act_form import ActForm
 from relay.admin.acting import Tool
 from relay.admin.lists import RelayAdmin, actor_of
 from relay.engine.policy import Policy
+from relay.engine.weight import LARGEST_WEIGHT
 from relay.exceptions import ArgumentError
 from relay.models import Queue
 
@@ -46,6 +49,20 @@ _IS_PAUSED: Final = """
 """
 
 
+class WeightForm(ActForm):
+    """What operations.weigh_queue takes."""
+
+    weight = forms.IntegerField(
+        min_value=1,
+        max_value=LARGEST_WEIGHT,
+        help_text="How often workers that start without -q claim from it first, "
+        "compared with the others.",
+    )
+    reason = forms.CharField(
+        required=False, max_length=500, help_text="Why, for the record."
+    )
+
+
 class QueueAdminMixin(RelayAdmin):
     """One queue a line; workers make the rows, what may be changed are actions."""
 
@@ -59,6 +76,7 @@ class QueueAdminMixin(RelayAdmin):
     list_display = (
         "name",
         "policy",
+        "weight",
         "is_paused",
         "paused_until",
         "waiting",
@@ -68,6 +86,7 @@ class QueueAdminMixin(RelayAdmin):
     fields = (
         "name",
         "policy",
+        "weight",
         "is_paused",
         "paused_at",
         "paused_until",
@@ -187,16 +206,47 @@ class QueueAdminMixin(RelayAdmin):
             message += f", {len(names) - len(changed):,} skipped: {policy} already"
         self.message_user(request, f"{message}.", messages.SUCCESS)
 
-    # --- purge -----------------------------------------------------------------------
+    # --- weight, purge ---------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
-        return [self.page_url("purge", self.purge_view), *super().get_urls()]
+        return [
+            self.page_url("weigh", self.weigh_view),
+            self.page_url("purge", self.purge_view),
+            *super().get_urls(),
+        ]
 
     def tools(self, request: HttpRequest, row: Any) -> list[Tool]:
         found = super().tools(request, row)
         if self.has_manage_permission(request):
+            found.append(Tool(label="Weigh", url=self.url_of("weigh", row.pk)))
             found.append(Tool(label="Purge", url=self.url_of("purge", row.pk)))
         return found
+
+    def weigh_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Say how often a queue is claimed from first."""
+        if not self.has_manage_permission(request):
+            raise PermissionDenied
+        queue = self.get_object(request, unquote(object_id))
+        if queue is None:
+            return self.is_gone(request, object_id)
+        form = WeightForm(
+            request.POST or None,
+            initial={"weight": queue.weight},
+            widgets=self.formfield_overrides,
+        )
+        if form.is_valid():
+            weight = form.cleaned_data["weight"]
+            try:
+                is_new = operations.weigh_queue(actor_of(request), queue.name, weight)
+            except ArgumentError as error:  # a row that was written by hand
+                form.refuse(error)
+            else:
+                if is_new:
+                    self.log_acts(request, [queue], f"Queue weighed: {weight}.")
+                text = f"The weight is {weight:,}, for workers that start from now on."
+                self.message_user(request, text, messages.SUCCESS)
+                return HttpResponseRedirect(self.url_of("change", queue.pk))
+        return self.form_page(request, form, title="Weigh", button="Save", row=queue)
 
     def purge_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Delete what waits in a queue, once its name was typed."""

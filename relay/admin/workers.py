@@ -7,8 +7,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.contrib import admin, messages
+from django.contrib.admin.models import DELETION
 from django.db import models
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.safestring import SafeString
 
 from relay import operations
@@ -36,6 +37,7 @@ class WorkerAdminMixin(RelayAdmin):
         "quiet": "Quiet",
         "resume": "Let it claim again",
         "shut_down": "Shut down",
+        "forget": "Delete",
     }
     large_columns = ("stats",)
     page_annotations = {"shown_stats": pretty("stats")}  # noqa: RUF012 - never written
@@ -52,7 +54,7 @@ class WorkerAdminMixin(RelayAdmin):
         "version",
     )
     list_filter = (WorkerStateFilter,)
-    actions = ("quiet", "resume", "shut_down")
+    actions = ("quiet", "resume", "shut_down", "forget")
     fields = (
         "id",
         "name",
@@ -75,9 +77,10 @@ class WorkerAdminMixin(RelayAdmin):
 
     def is_possible(self, action: str, row: Worker) -> bool:
         if row.state in (WorkerState.STOPPED, WorkerState.LOST):
-            return False
+            return action == "forget"
         is_quiet = row.state == WorkerState.QUIET
-        return {"quiet": not is_quiet, "resume": is_quiet}.get(action, True)
+        possible = {"quiet": not is_quiet, "resume": is_quiet, "forget": False}
+        return possible.get(action, True)
 
     @admin.display(description="queues")
     def queue_names(self, worker: Worker) -> str:
@@ -113,6 +116,30 @@ class WorkerAdminMixin(RelayAdmin):
         self, request: HttpRequest, queryset: models.QuerySet[Worker]
     ) -> None:
         self._ask(request, queryset, operations.stop_worker, "to end")
+
+    @admin.action(
+        description="Delete selected workers that have stopped or are lost",
+        permissions=["manage"],
+    )
+    def forget(
+        self, request: HttpRequest, queryset: models.QuerySet[Worker]
+    ) -> HttpResponse | None:
+        ids = self.selected_ids(request, queryset, limit=MOST_AT_ONCE)
+        if ids is None:
+            return None
+        rows = Worker.objects.using(self.alias).filter(pk__in=ids)
+        deleted: list[Worker] = []
+        for worker in list(rows.only("id", "name").order_by("id")):
+            try:
+                operations.delete_worker(actor_of(request), worker.pk)
+            except (Conflict, NotFound) as error:
+                self.message_user(request, f"{error}.", messages.WARNING)
+            else:
+                deleted.append(worker)
+        self.log_acts(request, deleted, "Worker deleted.", flag=DELETION)
+        self.message_user(request, f"{len(deleted):,} deleted.", messages.SUCCESS)
+        # Its own page is gone with it.
+        return HttpResponseRedirect(self.url_of("changelist")) if deleted else None
 
     def _ask(
         self,

@@ -16,9 +16,10 @@ from relay.api.fields import (
     TextField,
     WholeField,
 )
+from relay.engine.weight import LARGEST_WEIGHT
 from relay.exceptions import DecodeError, UnknownTask
 from relay.models import QueuePolicy
-from relay.operations import AT_ONCE, JobCall
+from relay.operations import AT_ONCE, SCOPES, JobCall
 from relay.operations.matching import ACTIONS, OWN_TASKS
 from relay.options import EnqueueOptions, check_task_name
 from relay.tasks import all_tasks
@@ -35,6 +36,7 @@ __all__ = [
     "PauseBody",
     "QueueBody",
     "ReplayBody",
+    "TokenBody",
     "call_of",
     "queue_of",
 ]
@@ -200,7 +202,40 @@ class PauseBody(Body):
 class QueueBody(Body):
     """What shall change of a queue."""
 
-    policy = serializers.ChoiceField(QueuePolicy.values)
+    policy = serializers.ChoiceField(QueuePolicy.values, required=False)
+    weight = WholeField(
+        required=False,
+        min_value=1,
+        max_value=LARGEST_WEIGHT,
+        help_text="How often it is claimed from first, where -q says nothing.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Take something to change."""
+        if not attrs:
+            raise serializers.ValidationError("give policy or weight")
+        return attrs
+
+
+class TokenBody(Body):
+    """A token that is to be made."""
+
+    name = TextField(max_length=100, help_text="What people call it.")
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(list(SCOPES)), min_length=1
+    )
+    expires_in = SpanField(
+        required=False,
+        allow_null=True,
+        help_text="Until it ends: 90 days unless given, null for never.",
+    )
+    queues = serializers.ListField(
+        child=TextField(),
+        required=False,
+        allow_null=True,
+        min_length=1,
+        help_text="The only ones whose jobs it is for; null for all.",
+    )
 
 
 # --- of a job ------------------------------------------------------------------------

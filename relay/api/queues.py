@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, TypedDict
 from uuid import UUID
 
+from django.db import transaction
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -16,6 +17,7 @@ from relay.api.bulk import bulk_answer
 from relay.api.endpoints import CURSOR, LIMIT, endpoint, text
 from relay.api.once import once
 from relay.api.problems import ProblemError
+from relay.conf import get_settings
 from relay.queries import queues, workers
 from relay.queries.documents import (
     BulkDocument,
@@ -95,9 +97,13 @@ class QueueView(OneQueueView):
         is_for_some=True,
     )
     def patch(self, request: Request, queue: str) -> Response:
-        """Order a queue's jobs by priority, or as they come."""
-        order = self.read(request)["policy"]
-        operations.order_queue(self.actor, self.checked(queue), order)
+        """Order a queue's jobs by priority or as they come, and weigh it."""
+        values, name = self.read(request), self.checked(queue)
+        with transaction.atomic(using=get_settings().database):
+            if "policy" in values:
+                operations.order_queue(self.actor, name, values["policy"])
+            if "weight" in values:
+                operations.weigh_queue(self.actor, name, values["weight"])
         return self.shown(queue)
 
 
@@ -178,6 +184,13 @@ class WorkerView(ApiView):
     def get(self, request: Request, worker_id: str) -> Response:
         """Return one worker, by its id or name, and what it runs."""
         return Response(workers.get_worker(self.actor, worker_id))
+
+    @endpoint("manage_worker", {204: None}, codes=("not_found", "conflict"))
+    def delete(self, request: Request, worker_id: str) -> Response:
+        """Delete the row of a worker that has stopped or is lost."""
+        found = workers.get_worker(self.who.seeing(), worker_id)
+        operations.delete_worker(self.actor, UUID(found["id"]))
+        return Response(None, status=204)
 
 
 class WorkerActView(ApiView):

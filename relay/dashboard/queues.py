@@ -1,4 +1,4 @@
-"""Queues: what waits and runs in each; pause, resume, order, purge."""
+"""Queues: what waits and runs in each; pause, resume, order, weigh, purge."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _charts(actor: Actor, name: str) -> Mapping[str, Any]:
 
 @page("POST")
 def act_on_queue(request: HttpRequest, actor: Actor, name: str) -> HttpResponse:
-    """Pause, resume, order or purge a queue; ask before a purge."""
+    """Pause, resume, order, weigh or purge a queue; ask before a purge."""
     back = way_back(request, link("queues"))
     action = request.POST.get("action", "")
     try:
@@ -91,6 +91,13 @@ def _act(request: HttpRequest, actor: Actor, name: str, action: str) -> str:
         if operations.resume_queue(actor, name):
             return _("{name} goes on.").format(**known)
         return _("{name} was not paused.").format(**known)
+    if action == "weigh":
+        text = request.POST.get("weight", "")
+        weight = int(text) if text.isdecimal() and len(text) < 10 else 0
+        operations.weigh_queue(actor, name, weight)
+        return _("{name} weighs {weight}, for workers that start from now on.").format(
+            **known, weight=weight
+        )
     if action in ("fifo", "priority"):
         operations.order_queue(actor, name, action)  # type: ignore[arg-type] # one of the two
         if action == "fifo":

@@ -1,8 +1,9 @@
-"""Workers: who runs jobs, what each holds; quiet, resume, shut down."""
+"""Workers: who runs jobs, what each holds; quiet, resume, shut down, delete."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -18,10 +19,11 @@ from relay.operations import Actor
 
 __all__ = ["act_on_worker", "worker", "workers"]
 
-_ACTS: Final = {
+_ACTS: Final[Mapping[str, tuple[Callable[[Actor, UUID], object], Any]]] = {
     "quiet": (operations.quiet_worker, gettext_lazy("It claims nothing more.")),
     "resume": (operations.resume_worker, gettext_lazy("It claims again.")),
     "stop": (operations.stop_worker, gettext_lazy("It ends once its jobs have.")),
+    "delete": (operations.delete_worker, gettext_lazy("Its row is deleted.")),
 }
 
 
@@ -49,7 +51,7 @@ def worker(request: HttpRequest, actor: Actor, worker_id: UUID) -> HttpResponse:
 
 @page("POST")
 def act_on_worker(request: HttpRequest, actor: Actor, worker_id: UUID) -> HttpResponse:
-    """Quiet, resume or shut down a worker; ask before the last."""
+    """Quiet, resume, shut down or delete a worker; ask before it is shut down."""
     action = request.POST.get("action", "")
     if action not in _ACTS:
         raise Http404
@@ -72,4 +74,6 @@ def act_on_worker(request: HttpRequest, actor: Actor, worker_id: UUID) -> HttpRe
         run(actor, worker_id)
     except Conflict as error:
         return not_done(request, back, error)
+    if action == "delete" and back.startswith(link("worker", worker_id)):
+        back = link("workers")  # its own page is gone with it
     return go_back(request, back, str(told))

@@ -9,7 +9,16 @@ from uuid import UUID
 
 from relay.engine.connection import EngineConnection, fetch_all
 
-__all__ = ["Asked", "Request", "ask", "asked_at", "note_done", "read_asked"]
+__all__ = [
+    "Asked",
+    "Ended",
+    "Request",
+    "ask",
+    "asked_at",
+    "delete_ended",
+    "note_done",
+    "read_asked",
+]
 
 Request = Literal["quiet", "resume", "stop"]
 
@@ -57,6 +66,23 @@ SET asked = NULL, asked_at = NULL,
 WHERE supervisor = %(supervisor)s AND asked IS NOT NULL AND asked_at <= %(asked_at)s
 """
 
+# One that still has running rows stays until they are taken, as with PRUNE_WORKERS.
+DELETE: Final = """
+WITH named AS MATERIALIZED (
+    SELECT id, name, state, EXISTS (
+        SELECT FROM relay_job WHERE state = 'running' AND worker_id = worker.id
+    ) AS is_holding
+    FROM relay_worker AS worker WHERE id = %(id)s
+    FOR UPDATE
+), gone AS (
+    DELETE FROM relay_worker AS worker USING named
+    WHERE worker.id = named.id AND named.state IN ('stopped', 'lost')
+      AND NOT named.is_holding
+    RETURNING worker.id
+)
+SELECT name, state, is_holding, EXISTS (SELECT FROM gone) FROM named
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -64,6 +90,21 @@ class Asked:
 
     request: Request
     at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A worker whose row was to be deleted.
+
+    Attributes:
+        is_holding: whether it still has running jobs, which the reaper takes.
+        is_gone: whether the row was deleted.
+    """
+
+    name: str
+    state: str
+    is_holding: bool
+    is_gone: bool
 
 
 def ask(
@@ -80,6 +121,20 @@ def ask(
     """
     found = fetch_all(ASK, {"id": worker_id, "request": request}, using=using)
     return [(row[0], row[1], row[2], row[3]) for row in found]
+
+
+def delete_ended(worker_id: UUID, *, using: str) -> Ended | None:
+    """Delete the row of a worker that has stopped or is lost; None if there is none.
+
+    One that is alive all the same is given up with its row, as one that is lost.
+
+    Transaction: one statement; joins the caller's on Django's connection.
+    """
+    rows = fetch_all(DELETE, {"id": worker_id}, using=using)
+    if not rows:
+        return None
+    name, state, is_holding, is_gone = rows[0]
+    return Ended(name=name, state=state, is_holding=is_holding, is_gone=is_gone)
 
 
 def asked_at(supervisor: UUID) -> str:

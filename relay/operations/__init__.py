@@ -33,7 +33,12 @@ from relay.operations.jobs import (
     run_job_now,
     run_jobs_now,
 )
-from relay.operations.queues import order_queue, pause_queue, resume_queue
+from relay.operations.queues import (
+    order_queue,
+    pause_queue,
+    resume_queue,
+    weigh_queue,
+)
 from relay.operations.registry import Operation, all_operations
 from relay.operations.schedules import (
     create_schedule,
@@ -51,7 +56,12 @@ from relay.operations.tokens import (
     create_token,
     revoke_token,
 )
-from relay.operations.workers import quiet_worker, resume_worker, stop_worker
+from relay.operations.workers import (
+    delete_worker,
+    quiet_worker,
+    resume_worker,
+    stop_worker,
+)
 
 __all__ = [
     "AT_ONCE",
@@ -80,6 +90,7 @@ __all__ = [
     "delete_job",
     "delete_jobs",
     "delete_schedule",
+    "delete_worker",
     "edit_job",
     "edit_schedule",
     "enqueue_job",
@@ -105,4 +116,5 @@ __all__ = [
     "run_schedule",
     "start_bulk",
     "stop_worker",
+    "weigh_queue",
 ]

@@ -1,15 +1,16 @@
-"""What is done to queues: pause, resume, order."""
+"""What is done to queues: pause, resume, order, weigh."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
 from relay.engine import pause, policy
+from relay.engine import weight as weights
 from relay.exceptions import ArgumentError
 from relay.operations.registry import Act, operation
 from relay.tasks import known_queues
 
-__all__ = ["order_queue", "pause_queue", "resume_queue"]
+__all__ = ["order_queue", "pause_queue", "resume_queue", "weigh_queue"]
 
 
 @operation("manage_queue", subject="queue")
@@ -70,4 +71,33 @@ def order_queue(act: Act, queue: str, order: policy.Policy) -> bool:
         raise ArgumentError(str(error)) from None
     if is_changed:
         act.note(queue, order=order)
+    return is_changed
+
+
+@operation("manage_queue", subject="queue")
+def weigh_queue(act: Act, queue: str, weight: int) -> bool:
+    """Claim from a queue first as often as its weight says; tell if that is new.
+
+    It counts in workers that start without -q from now on.
+
+    Args:
+        weight: 1 to 1,000; 1 unless set.
+
+    Raises:
+        NotAllowed: the actor lacks manage_queue.
+        UnknownQueue: nothing names the queue.
+        ArgumentError: the name can be no queue's, or the weight is none.
+    """
+    try:
+        is_changed = weights.set_weight(
+            queue,
+            weight,
+            actor=act.actor.name,
+            using=act.using,
+            known=known_queues(),
+        )
+    except ValueError as error:
+        raise ArgumentError(str(error)) from None
+    if is_changed:
+        act.note(queue, weight=weight)
     return is_changed

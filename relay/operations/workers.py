@@ -1,4 +1,4 @@
-"""What is done to workers: quiet, resume, stop."""
+"""What is done to workers: quiet, resume, stop; and the rows of those that ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from relay.engine import workers
 from relay.exceptions import Conflict, NotFound
 from relay.operations.registry import Act, operation
 
-__all__ = ["quiet_worker", "resume_worker", "stop_worker"]
+__all__ = ["delete_worker", "quiet_worker", "resume_worker", "stop_worker"]
 
 
 @operation("manage_worker", subject="worker")
@@ -44,6 +44,24 @@ def stop_worker(act: Act, worker_id: UUID) -> list[UUID]:
     processes may start it again.
     """
     return _ask(act, worker_id, "stop")
+
+
+@operation("manage_worker", subject="worker")
+def delete_worker(act: Act, worker_id: UUID) -> None:
+    """Delete the row of a worker that has stopped or is lost, before it is pruned.
+
+    Raises:
+        NotAllowed: the actor lacks manage_worker.
+        NotFound: there is no such row.
+        Conflict: it has not ended, or its running jobs are not taken back yet.
+    """
+    found = workers.delete_ended(worker_id, using=act.using)
+    if found is None:
+        raise NotFound(f"worker {worker_id} does not exist, or was pruned")
+    if not found.is_gone:
+        reason = "has running jobs" if found.is_holding else f"is {found.state}"
+        raise Conflict(f"cannot delete worker {worker_id}: it {reason}")
+    act.note(worker_id, name=found.name)
 
 
 def _ask(act: Act, worker_id: UUID, request: workers.Request) -> list[UUID]:

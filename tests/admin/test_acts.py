@@ -9,7 +9,7 @@ from django.contrib.admin.models import DELETION, LogEntry
 from django.contrib.auth.models import User
 from django.test import Client, override_settings
 
-from relay.models import Audit, BulkOperation, Job, JobState, Queue
+from relay.models import Audit, BulkOperation, Job, JobState, Queue, Worker
 from tests.admin.test_jobs import (
     LIST,
     XSS,
@@ -278,3 +278,48 @@ def _quoted(key: str) -> str:
 def test_all_states_have_a_page_that_opens(browser: Client) -> None:
     for state in JobState.values:
         assert browser.get(f"{LIST}{make_job(state).pk}/change/").status_code == 200
+
+
+def test_a_queue_is_weighed_in_a_form(browser: Client) -> None:
+    Queue.objects.create(name="mail")
+    page = f"{QUEUES}mail/weigh/"
+
+    shown = browser.get(page).text
+    wrong = browser.post(page, {"weight": "1001"})
+    done = browser.post(page, {"weight": "6", "reason": "slow"}, follow=True)
+
+    assert 'value="1"' in shown
+    assert "less than or equal to 1000" in wrong.text
+    assert "The weight is 6" in said(done)
+    assert Queue.objects.get().weight == 6
+    assert Audit.objects.get().reason == "slow"
+    assert f'href="{page}"' in done.text
+    assert client_of("view_queue").post(page, {"weight": "2"}).status_code == 403
+
+
+def test_workers_that_have_ended_are_deleted(browser: Client) -> None:
+    lost, alive = make_worker(name="a", state="lost"), make_worker(name="b")
+
+    assert buttons(browser.get(f"{WORKERS}{lost.pk}/change/").text) == {"forget"}
+    assert "forget" not in buttons(browser.get(f"{WORKERS}{alive.pk}/change/").text)
+    kept = push(browser, f"{WORKERS}{alive.pk}/", "forget")
+    gone = push(browser, f"{WORKERS}{lost.pk}/", "forget")
+
+    assert "it is running" in said(kept)
+    assert "1 deleted." in said(gone)
+    assert gone.redirect_chain[-1][0] == WORKERS
+    assert list(Worker.objects.values_list("name", flat=True)) == ["b"]
+    assert LogEntry.objects.get().action_flag == DELETION
+
+
+def test_a_job_s_page_leads_to_the_dashboard_s_where_there_is_one(
+    browser: Client, settings: Any
+) -> None:
+    job = make_job()
+
+    linked = page_of(browser, job)
+    settings.ROOT_URLCONF = "tests.admin.without_dashboard"
+    alone = page_of(browser, job)
+
+    assert f'href="/dashboard/jobs/{job.pk}/"' in linked
+    assert "On the dashboard" not in alone

@@ -15,7 +15,7 @@ from django.urls import include, path
 
 from relay import health, metrics
 from relay.ids import uuid7
-from relay.models import BulkOperation, Job, Queue, Schedule
+from relay.models import BulkOperation, Job, Queue, Schedule, Worker
 from tests.api.factory import api, make_schedule, make_worker
 from tests.operations.factory import make_job
 
@@ -62,6 +62,21 @@ def test_a_queue_is_ordered() -> None:
     assert "mail" in {q["name"] for q in said(client.get("/v1/queues"))["results"]}
 
 
+def test_a_queue_is_weighed() -> None:
+    Queue.objects.create(name="mail")
+    client = api()
+
+    weighed = client.patch("/v1/queues/mail", {"weight": 6})
+    both = client.patch("/v1/queues/mail", {"weight": 7, "policy": "fifo"})
+
+    assert (said(weighed)["weight"], said(weighed)["policy"]) == (6, "priority")
+    assert (said(both)["weight"], said(both)["policy"]) == (7, "fifo")
+    for wrong in (0, 1_001, "6", 1.5, None):
+        refused = client.patch("/v1/queues/mail", {"weight": wrong})
+        assert refused.status_code == 400, wrong
+    assert client.patch("/v1/queues/none", {"weight": 2}).status_code == 404
+
+
 def test_a_queue_is_purged_in_the_background() -> None:
     make_job()
 
@@ -103,6 +118,19 @@ def test_a_worker_is_asked_to_be_quiet_to_go_on_and_to_stop() -> None:
     assert asked == ["quiet", "resume", "stop"]
     assert again.status_code == 409
     assert client.post(f"/v1/workers/{uuid7()}/quiet").status_code == 404
+
+
+def test_the_row_of_a_worker_that_has_ended_is_deleted() -> None:
+    ended, alive = make_worker(name="a", state="lost"), make_worker(name="b")
+    client = api()
+
+    deleted = client.delete("/v1/workers/a")
+    refused = client.delete(f"/v1/workers/{alive.pk}")
+
+    assert deleted.status_code == 204
+    assert client.delete(f"/v1/workers/{ended.pk}").status_code == 404
+    assert (refused.status_code, said(refused)["code"]) == (409, "conflict")
+    assert list(Worker.objects.values_list("name", flat=True)) == ["b"]
 
 
 # --- schedules -----------------------------------------------------------------------

@@ -72,7 +72,20 @@ def test_a_queue_that_nothing_names_is_not_found(browser: Client) -> None:
     assert browser.get(url("queue", "nobody")).status_code == 404
 
 
-@pytest.mark.parametrize("action", ["pause", "resume", "fifo", "purge"])
+@pytest.mark.parametrize("weight", ["0", "1001", "", "x", "9" * 20])
+def test_a_queue_is_weighed(browser: Client, weight: str) -> None:
+    where = url("act_on_queue", "default")
+
+    wrong = browser.post(where, {"action": "weigh", "weight": weight})
+    done = browser.post(where, {"action": "weigh", "weight": "6"})
+
+    assert "from 1 to 1,000" in said(wrong)
+    assert "weighs 6" in said(done)
+    assert Queue.objects.get().weight == 6
+    assert acted() == [("weigh_queue", "default", "dashboard")]
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "fifo", "weigh", "purge"])
 def test_a_queue_is_managed_by_who_may(
     browser_of: Callable[..., Client], action: str
 ) -> None:
@@ -122,7 +135,22 @@ def test_a_worker_that_has_ended_is_not_asked(browser: Client) -> None:
     answer = browser.post(url("act_on_worker", worker.pk), {"action": "quiet"})
 
     assert "Nothing was done" in said(answer)
-    assert 'name="action"' not in shown(browser.get(url("worker", worker.pk)))
+    assert 'value="quiet"' not in shown(browser.get(url("worker", worker.pk)))
+
+
+def test_the_row_of_a_worker_that_has_ended_is_deleted(browser: Client) -> None:
+    worker, alive = make_worker(state="lost"), make_worker()
+    where = url("worker", worker.pk)
+    act = {"action": "delete", "back": where}
+
+    page = shown(browser.get(where))
+    refused = browser.post(url("act_on_worker", alive.pk), act)
+    gone = browser.post(url("act_on_worker", worker.pk), act)
+
+    assert 'value="delete"' in page
+    assert "it is running" in said(refused)
+    assert gone["Location"] == url("workers")
+    assert Worker.objects.get().pk == alive.pk
 
 
 # --- schedules -----------------------------------------------------------------------

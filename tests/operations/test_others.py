@@ -15,7 +15,7 @@ from relay.exceptions import ArgumentError, Conflict, NotAllowed, NotFound, Unkn
 from relay.ids import uuid7
 from relay.models import Audit, History, Job, Queue, Schedule, Worker
 from relay.operations import Actor
-from tests.operations.factory import actor
+from tests.operations.factory import actor, make_job
 
 pytestmark = pytest.mark.django_db
 
@@ -55,6 +55,8 @@ NEEDED: list[tuple[str, Callable[[Actor], Any]]] = [
     ("manage_queue", lambda asker: operations.pause_queue(asker, "default")),
     ("manage_queue", lambda asker: operations.resume_queue(asker, "default")),
     ("manage_queue", lambda asker: operations.order_queue(asker, "default", "fifo")),
+    ("manage_queue", lambda asker: operations.weigh_queue(asker, "default", 2)),
+    ("manage_worker", lambda asker: operations.delete_worker(asker, uuid7())),
     ("manage_worker", lambda asker: operations.quiet_worker(asker, uuid7())),
     ("manage_worker", lambda asker: operations.resume_worker(asker, uuid7())),
     ("manage_worker", lambda asker: operations.stop_worker(asker, uuid7())),
@@ -95,6 +97,24 @@ def test_a_queue_is_paused_ordered_and_resumed() -> None:
         ("resume_queue", "queue", "default"),
     ]
     assert set(History.objects.values_list("actor", flat=True)) == {"root"}
+
+
+def test_a_queue_is_weighed() -> None:
+    assert operations.weigh_queue(ROOT, "default", 1) is False
+    assert not Queue.objects.exists()
+
+    assert operations.weigh_queue(ROOT, "default", 6) is True
+    assert operations.weigh_queue(ROOT, "default", 6) is False
+    assert operations.weigh_queue(ROOT, "default", 1) is True
+
+    assert Queue.objects.get().weight == 1
+    assert on_record() == [("weigh_queue", "queue", "default")] * 2
+    assert History.objects.count() == 2
+    for wrong in (0, 1_001, True, "6"):
+        with pytest.raises(ArgumentError, match="weight="):
+            operations.weigh_queue(ROOT, "default", wrong)  # type: ignore[arg-type] # as a caller may
+    with pytest.raises(UnknownQueue):
+        operations.weigh_queue(ROOT, "none", 2)
 
 
 def test_a_queue_that_nothing_names_or_no_name_can_be_is_refused() -> None:
@@ -139,6 +159,32 @@ def test_a_worker_that_was_asked_to_stop_is_asked_for_nothing_else() -> None:
 
     worker.refresh_from_db()
     assert worker.asked == "stop"
+
+
+@pytest.mark.parametrize("state", ["stopped", "lost"])
+def test_the_row_of_a_worker_that_has_ended_is_deleted(state: str) -> None:
+    worker, other = make_worker(state=state), make_worker(state=state)
+
+    operations.delete_worker(ROOT, worker.pk)
+
+    assert list(Worker.objects.values_list("pk", flat=True)) == [other.pk]
+    assert on_record() == [("delete_worker", "worker", str(worker.pk))]
+    with pytest.raises(NotFound):
+        operations.delete_worker(ROOT, worker.pk)
+
+
+def test_a_worker_that_is_there_or_has_jobs_is_not_deleted() -> None:
+    for state in ("running", "quiet", "draining"):
+        with pytest.raises(Conflict, match=f"it is {state}"):
+            operations.delete_worker(ROOT, make_worker(state=state).pk)
+    lost = make_worker(state="lost")
+    make_job("running", worker_id=lost.pk)
+
+    with pytest.raises(Conflict, match="has running jobs"):
+        operations.delete_worker(ROOT, lost.pk)
+
+    assert Worker.objects.count() == 4
+    assert on_record() == []
 
 
 def test_a_schedule_is_run_paused_and_resumed() -> None:

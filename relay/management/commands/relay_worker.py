@@ -17,6 +17,7 @@ from django.db import DatabaseError, connections
 
 from relay.conf import check_queue_name, get_settings
 from relay.engine.connection import is_outage
+from relay.engine.weight import LARGEST_WEIGHT
 from relay.management.console import RelayCommand, check_vendor, explained, show_logs
 from relay.management.probing import add_probe_arguments, bind_probes, clear_metrics
 from relay.models import Queue
@@ -29,7 +30,6 @@ logger = logging.getLogger("relay.worker")
 
 T = TypeVar("T")
 
-LARGEST_WEIGHT: Final = 1_000
 # Besides, each child 1 and one for each slot that uses the ORM.
 # Source: docs/howto/workers.md, "Connections".
 KEEPER_SESSIONS: Final = 2

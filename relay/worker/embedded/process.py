@@ -14,6 +14,7 @@ from typing import Final, TypedDict
 from asgiref.sync import sync_to_async
 
 from relay.conf import check_queue_name, get_settings
+from relay.engine.weight import LARGEST_WEIGHT
 from relay.exceptions import RelayError, UnknownQueue
 from relay.tasks import known_queues
 from relay.worker.embedded.where import check_process, why_not
@@ -27,7 +28,6 @@ logger = logging.getLogger("relay.worker")
 # With what comes after it, below the 30 s after which gunicorn and Kubernetes kill.
 # Source: docs/howto/embedded-worker.md, "Stop and deploy".
 GRACE: Final = timedelta(seconds=10)
-LARGEST_WEIGHT: Final = 1_000
 LARGEST_CONCURRENCY: Final = 1_000
 
 
