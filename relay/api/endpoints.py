@@ -25,6 +25,7 @@ __all__ = [
     "endpoint",
     "endpoint_of",
     "flag",
+    "one_of",
     "read_query",
     "span",
     "text",
@@ -165,6 +166,17 @@ def choice(about: str, *words: str) -> Parameter:
     return Parameter(
         about, read, {"type": "string", "pattern": f"^({one})(,({one}))*$"}
     )
+
+
+def one_of(about: str, *words: str) -> Parameter:
+    """Return a parameter that is one of these words."""
+
+    def read(value: str) -> str:
+        if value not in words:
+            raise ValueError(f"give one of {', '.join(words)}")
+        return value
+
+    return Parameter(about, read, {"type": "string", "enum": list(words)})
 
 
 def flag(about: str) -> Parameter:

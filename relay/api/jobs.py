@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, TypedDict
@@ -22,7 +22,17 @@ from relay.api.bodies import (
     call_of,
     queue_of,
 )
-from relay.api.endpoints import CURSOR, INCLUDE, LIMIT, endpoint, span, whole
+from relay.api.endpoints import (
+    CURSOR,
+    INCLUDE,
+    LIMIT,
+    Parameter,
+    choice,
+    endpoint,
+    one_of,
+    span,
+    whole,
+)
 from relay.api.once import once
 from relay.api.problems import ProblemError, problem_of
 from relay.api.throttle import allow_submit
@@ -31,6 +41,7 @@ from relay.exceptions import JobNotFound, ResultTimeout
 from relay.handles import JobHandle
 from relay.models import Job
 from relay.operations import JobCall
+from relay.operations.job_filter import ORDERS
 from relay.queries import jobs, why
 from relay.queries.documents import (
     AttemptDocument,
@@ -38,6 +49,7 @@ from relay.queries.documents import (
     CountDocument,
     HistoryDocument,
     JobDetail,
+    JobDocument,
     JobPage,
     LogDocument,
 )
@@ -57,6 +69,23 @@ __all__ = [
 
 # Longest that an answer is put off: each one holds a thread of the server's.
 LONGEST_WAIT: Final = timedelta(seconds=60)
+ORDER: Final = one_of(
+    "How they are ordered: of these what the index gives that the filter leads to.",
+    *ORDERS,
+)
+
+
+def fields_of(kind: type[Any]) -> Parameter:
+    """Return a parameter that names which fields of a document are to be sent."""
+    names = sorted(kind.__required_keys__)
+    return choice("Which of a job's fields to send; all unless given.", *names)
+
+
+def picked(document: Mapping[str, Any], names: Collection[str] | None) -> Any:
+    """Return what was asked for of a document; all of it for None."""
+    if names is None:
+        return document
+    return {name: each for name, each in document.items() if name in names}
 
 
 def etag_of(job: Mapping[str, Any]) -> str:
@@ -96,14 +125,22 @@ class JobsView(OneJobView):
     @endpoint(
         "view_job",
         {200: JobPage},
-        query={"limit": LIMIT, "cursor": CURSOR},
+        query={
+            "limit": LIMIT,
+            "cursor": CURSOR,
+            "order": ORDER,
+            "fields": fields_of(JobDocument),
+        },
         has_filter=True,
         is_for_some=True,
     )
     def get(self, request: Request) -> Response:
         """List jobs."""
-        found = jobs.list_jobs(self.actor, self.wanted, **self.query)
-        return self.page(request, found)
+        query = dict(self.query)
+        names = query.pop("fields", None)
+        found = jobs.list_jobs(self.actor, self.wanted, **query)
+        results = [picked(job, names) for job in found["results"]]
+        return self.page(request, {**found, "results": results})
 
     @endpoint(
         "enqueue_job",
@@ -260,6 +297,7 @@ class JobView(OneJobView):
         "view_job",
         {200: JobDetail, 304: None},
         query={
+            "fields": fields_of(JobDetail),
             "include": INCLUDE,
             "wait": span("How long to wait for its end, such as 30s.", LONGEST_WAIT),
         },
@@ -276,7 +314,9 @@ class JobView(OneJobView):
         tag = etag_of(job)
         if not include and _names(request.headers.get("If-None-Match"), tag):
             return Response(None, status=304, headers={"ETag": tag})
-        return Response(job, headers={"ETag": tag})
+        names = self.query.get("fields")
+        shown = picked(job, names and {*names, *include})
+        return Response(shown, headers={"ETag": tag})
 
     def _wait(self, job_id: UUID, patience: timedelta) -> None:
         handle: JobHandle[Any] = JobHandle(job_id, "", using=get_settings().database)

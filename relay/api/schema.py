@@ -1,14 +1,13 @@
 """The OpenAPI 3.1 document, of what each view's methods say that they take and answer.
 
-`python -m relay.api.schema` prints it; docs/reference/openapi.json is that, compared
-by a test, so that a change of the API is seen as one.
+`python -m relay.api` prints it; docs/reference/openapi.json is that, compared by a
+test, so that a change of the API is seen as one.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from functools import cache
 from types import NoneType, UnionType
 from typing import (
@@ -177,7 +176,7 @@ def _answers(about: Endpoint, path: str, components: dict[str, Any]) -> dict[str
     if about.has_filter:
         codes.add("invalid_filter")
     found = {
-        status: _answer(status, hint, path, components)
+        status: _answer(status, hint, path, components, is_part="fields" in about.query)
         for status, hint in answers.items()
     }
     for status, names in _by_status(codes).items():
@@ -191,7 +190,7 @@ def _answers(about: Endpoint, path: str, components: dict[str, Any]) -> dict[str
 
 
 def _answer(
-    status: int, hint: Any, path: str, components: dict[str, Any]
+    status: int, hint: Any, path: str, components: dict[str, Any], *, is_part: bool
 ) -> dict[str, Any]:
     text = _STATUS_TEXTS[status]
     if hint is None:
@@ -204,7 +203,24 @@ def _answer(
     elif path.endswith(".yaml"):
         kind = "application/vnd.oai.openapi"
     schema = _of_hint(hint, components)
+    if is_part:
+        schema = {"anyOf": [schema, _of_part(schema, components)]}
     return {"description": text, "content": {kind: {"schema": schema}}}
+
+
+def _of_part(whole: Mapping[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a document, or a page of such, of which some was asked."""
+    name = whole["$ref"].rpartition("/")[2]
+    made = deepcopy(components[name])
+    properties = made["properties"]
+    if "results" in properties:
+        items = properties["results"]["items"]
+        properties["results"]["items"] = _of_part(items, components)
+    else:
+        made["required"] = []
+    made["description"] = f"{name}, of which `fields` names some."
+    components[f"{name}Part"] = made
+    return {"$ref": f"#/components/schemas/{name}Part"}
 
 
 def _by_status(codes: Iterable[str]) -> dict[int, list[str]]:
@@ -330,15 +346,3 @@ def _of_kind(field: Any, components: dict[str, Any]) -> dict[str, Any]:
         if isinstance(field, kind):
             return dict(schema)
     raise TypeError(f"{field!r} has no schema")
-
-
-def main() -> None:
-    """Print the document; the views need a Django that is set up."""
-    import django  # here: only a command line does this
-
-    django.setup()
-    sys.stdout.write(json.dumps(document(), indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -19,9 +19,11 @@ from django.utils.dateparse import parse_datetime
 
 from relay.conf import check_queue_name
 from relay.exceptions import ArgumentError
+from relay.ids import read_id
 from relay.labels import check_tag
 from relay.models import JobState
 from relay.operations.job_filter import FilterError, IdPrefix, JobFilter, Term
+from relay.unique import KEY_BYTES
 
 __all__ = ["QUALIFIERS", "from_parameters", "parse"]
 
@@ -58,6 +60,7 @@ _VALUE: Final = re.compile(r'"([^"]*)"|([^,"]+)')
 _SPAN: Final = re.compile(r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 _UNITS: Final = ("weeks", "days", "hours", "minutes", "seconds")
 _DIGITS: Final = re.compile(r"[0-9a-f]{8,31}")
+_KEY: Final = re.compile(rf"[0-9a-f]{{{2 * KEY_BYTES}}}")
 
 
 # --- reading -------------------------------------------------------------------------
@@ -184,17 +187,22 @@ def _state(value: str) -> str:
 
 
 def _uuid(value: str) -> UUID:
-    try:
-        return UUID(value)
-    except ValueError:
-        raise ValueError("no id: give all 36 characters") from None
+    found = read_id(value)
+    if found is None:
+        raise ValueError("no id: give all 36 characters")
+    return found
+
+
+def _key(value: str) -> str:
+    if _KEY.fullmatch(value.lower()) is None:
+        raise ValueError(f"no unique key: give all {2 * KEY_BYTES} digits of its hash")
+    return value.lower()
 
 
 def _id(value: str) -> UUID | IdPrefix:
-    try:
-        return UUID(value)
-    except ValueError:
-        pass
+    found = read_id(value)
+    if found is not None:
+        return found
     digits = value.lower().replace("-", "")
     if _DIGITS.fullmatch(digits) is None:
         raise ValueError("no id: give it, or at least its first 8 digits")
@@ -235,6 +243,7 @@ _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "worker": _name,
     "schedule": _name,
     "replay_of": _uuid,
+    "unique_key": _key,
     "created_after": _moment,
     "created_before": _moment,
     "finished_after": _moment,

@@ -19,9 +19,10 @@ from django.db.models.lookups import In
 from django.utils import timezone
 
 from relay.exceptions import ArgumentError
+from relay.ids import read_id
 from relay.models import FINAL_STATES, Job, Occurrence, Schedule, Worker
 
-__all__ = ["FilterError", "IdPrefix", "JobFilter", "Term", "quoted"]
+__all__ = ["ORDERS", "FilterError", "IdPrefix", "JobFilter", "Term", "quoted"]
 
 # What no index serves is looked for among this many of the newest jobs.
 NEWEST: Final = 100_000
@@ -46,6 +47,16 @@ _ORDERS: Final[Mapping[str, tuple[str, ...]]] = {
     "completed": ("-finished_at", "-id"),  # relay_job_final_idx
 }
 _NEWEST_FIRST: Final = ("-id",)
+# Qualifiers that lead to their jobs by an index without an order.
+_FOUND: Final = frozenset({"id", "tag", "replay_of", "schedule", "unique_key"})
+# What a list may be asked to be ordered by, of what its own index gives.
+ORDERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "id": ("id",),
+    "-id": _NEWEST_FIRST,
+    "run_at": ("run_at",),
+    "finished_at": ("finished_at", "id"),
+    "-finished_at": ("-finished_at", "-id"),
+}
 
 
 class FilterError(ArgumentError):
@@ -107,9 +118,12 @@ class JobFilter:
 
     @property
     def permissions(self) -> frozenset[str]:
-        """What an actor needs to ask this: of arguments, to see them."""
-        has_args = any(term.name.startswith("args.") for term in self.terms)
-        return frozenset({"view_payload"} if has_args else ())
+        """What an actor needs to ask this: of arguments or their hash, to see them."""
+        is_of_payload = any(
+            term.name == "unique_key" or term.name.startswith("args.")
+            for term in self.terms
+        )
+        return frozenset({"view_payload"} if is_of_payload else ())
 
     @property
     def states(self) -> frozenset[str] | None:
@@ -133,7 +147,7 @@ class JobFilter:
     def is_windowed(self) -> bool:
         """Whether only the newest NEWEST jobs are searched: no index finds the rest."""
         names = {term.name for term in self.terms}
-        if names & {"id", "tag", "replay_of", "schedule"} or not (names or self.words):
+        if names & _FOUND or not (names or self.words):
             return False
         if names & {"finished_after"} or self.words:
             return False
@@ -169,7 +183,7 @@ class JobFilter:
         if self.states == frozenset({"queued"}):
             rows = rows.filter(concurrency_key__isnull=True)  # as the index says
         names = {term.name for term in self.terms}
-        if "schedule" in names and not names & {"id", "tag", "replay_of"}:
+        if names & _FOUND == {"schedule"}:
             rows = rows.filter(pk__in=self._latest_of_schedules(using))
         if self.is_windowed:
             newest = Job.objects.using(using).order_by("-id").values("id")
@@ -182,7 +196,7 @@ class JobFilter:
     def order(self) -> tuple[str, ...]:
         """The order of jobs()."""
         names = {term.name for term in self.terms}
-        if self.is_windowed or names & {"id", "tag", "replay_of", "schedule"}:
+        if self.is_windowed or names & _FOUND:
             return _NEWEST_FIRST
         states = self.states
         if states is not None and len(states) == 1:
@@ -190,11 +204,32 @@ class JobFilter:
         ended = bool(self.words) or "finished_after" in names
         return _ORDERS["completed"] if ended else _NEWEST_FIRST
 
+    def ordered(self, by: str) -> tuple[str, ...]:
+        """Return the order that a word of ORDERS stands for.
+
+        Raises:
+            FilterError: there is no such word, or the index of this list gives it not.
+        """
+        mine = self.order
+        given = {
+            word: order
+            for word, order in ORDERS.items()
+            if order[0].lstrip("-") == mine[0].lstrip("-")
+        }
+        if by not in given:
+            words = " or ".join(given) or "its own order alone"
+            raise FilterError(
+                f"order={by!r}: the index of this list gives {words}; a state, or when "
+                "a job ended, leads to another index",
+                "order",
+            )
+        return given[by]
+
     @property
     def needs_bitmaps(self) -> bool:
         """Whether an index without an order finds the jobs, so that they are sorted."""
         names = {term.name for term in self.terms}
-        return bool(names & {"id", "tag", "replay_of", "schedule"})
+        return bool(names & _FOUND)
 
     def _latest_of_schedules(self, using: str) -> list[UUID]:
         # Index: relay_occurrence_once, from its end.
@@ -238,6 +273,8 @@ def _condition(term: Term) -> models.Q:
         return _of_ids(term.values)
     if term.name == "task":
         return _any(_of_task(value) for value in term.values)
+    if term.name == "unique_key":  # relay_job_unique_idx
+        return models.Q(unique_key__in=[bytes.fromhex(each) for each in term.values])
     if term.name == "tag":  # relay_job_tags_idx
         return _any(models.Q(tags__contains=[value]) for value in term.values)
     if term.name == "worker":
@@ -269,11 +306,11 @@ def _of_task(value: str) -> models.Q:
 
 
 def _of_worker(value: str) -> models.Q:
-    try:
-        return models.Q(worker_id=UUID(value))
-    except ValueError:
-        rows = Worker.objects.filter(name=value)
-        return models.Q(worker_id__in=rows.values("pk"))
+    worker_id = read_id(value)
+    if worker_id is not None:
+        return models.Q(worker_id=worker_id)
+    rows = Worker.objects.filter(name=value)
+    return models.Q(worker_id__in=rows.values("pk"))
 
 
 def _of_argument(term: Term) -> models.Q:

@@ -12,6 +12,7 @@ from django.db.models.functions import Left
 
 from relay.conf import get_settings
 from relay.exceptions import ArgumentError, JobNotFound, NotFound
+from relay.ids import read_id
 from relay.models import Job, JobState, Schedule, Worker
 from relay.models.fields import PlainArrayField
 from relay.operations import Actor, JobFilter
@@ -128,26 +129,33 @@ SELECT 'blocked', count(*), 0 FROM (
 
 
 def list_jobs(
-    actor: Actor, filter: JobFilter, *, limit: int = 50, cursor: str | None = None
+    actor: Actor,
+    filter: JobFilter,
+    *,
+    order: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
 ) -> JobPage:
     """Return a page of the jobs that match, in the order that an index gives.
 
     Args:
+        order: one of ORDERS that the same index gives; the filter's own unless given.
         limit: 1 to 500.
-        cursor: next or previous of another page of the same filter.
+        cursor: next or previous of another page of the same filter and order.
 
     Raises:
         NotAllowed: the actor lacks view_job, or view_payload that the filter needs.
-        ArgumentError: the limit or the cursor cannot be used.
+        ArgumentError: the order, the limit or the cursor cannot be used.
         ReadTimeout: it took longer than 2 s.
     """
     shown = _check(actor, filter, "list_jobs")
+    by = filter.order if order is None else filter.ordered(order)
     using = get_settings().database
     # Not before: a filter by schedule reads as it is made.
     with bounded_read(using, bitmaps=filter.needs_bitmaps):
         page = read_page(
             filter.jobs(using=using),
-            filter.order,
+            by,
             _COLUMNS,
             shown={
                 **_shown(),
@@ -284,14 +292,10 @@ def job_id_of(text: UUID | str) -> UUID:
     Raises:
         NotFound: it is none, so there is no job of it.
     """
-    if isinstance(text, UUID):
-        return text
-    try:
-        return UUID(text)
-    except ValueError:
-        raise NotFound(
-            f"{str(text)[:100]!r} is no job's id: give all 36 characters"
-        ) from None
+    found = read_id(text)
+    if found is None:
+        raise NotFound(f"{str(text)[:100]!r} is no job's id: give all 36 characters")
+    return found
 
 
 def _check(actor: Actor, filter: JobFilter, what: str) -> bool:

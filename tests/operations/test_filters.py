@@ -87,7 +87,18 @@ def test_arguments_are_found_by_name_place_and_path() -> None:
     assert found("args.user__id:7") == set()
 
 
+def test_the_holder_of_a_unique_key_is_found_by_its_hash() -> None:
+    key = bytes(range(16))
+    job = make_job(unique_key=key)
+    make_job(unique_key=bytes(16))
+
+    assert found(f"unique_key:{key.hex()}") == {job.pk}
+    assert found(f"unique_key:{key.hex().upper()},{'f' * 32}") == {job.pk}
+    assert found(f"unique_key:{'e' * 32}") == set()
+
+
 def test_arguments_are_found_only_for_who_may_see_them() -> None:
+    assert parse(f"unique_key:{'0' * 32}").permissions == {"view_payload"}
     assert parse("args.user.id:7 state:failed").permissions == {"view_payload"}
     assert parse("state:failed").permissions == set()
 
@@ -175,6 +186,7 @@ def test_parameters_of_a_url_say_the_same() -> None:
         ("id:0189zzzz", "id", "first 8 digits"),
         ("replay_of:01890a5d", "replay_of", "36 characters"),
         ('queue:"; drop table"', "queue", "cannot name a queue"),
+        ("unique_key:12", "unique_key", "all 32 digits"),
         ("age:1h", "age", "age:>1h"),
         ("age:>1y", "age", "age:>1h"),
         ("age:>99999999w", "age", "age:>1h"),
@@ -225,6 +237,7 @@ PLANS = {
     "worker:host-1": "relay_job_held_idx",
     "schedule:nightly": "relay_job_pkey",
     f"replay_of:{UUID_TEXT}": "relay_job_replay_idx",
+    f"unique_key:{'0' * 32}": "relay_job_unique_idx",
     "age:<1h": "relay_job_pkey",
     "finished:<1h": "relay_job_final_idx",
     "finished:>1h state:completed": "relay_job_final_idx",
@@ -253,6 +266,36 @@ def test_every_qualifier_goes_by_an_index(text: str) -> None:
 
     assert any(index in plan for index in PLANS[text].split(" or "))
     assert "Seq Scan on relay_job" not in plan
+
+
+ORDERED = {
+    ("", "id"): "relay_job_pkey",
+    ("queue:mail", "id"): "relay_job_pkey",
+    ("state:blocked", "id"): "relay_job_blocked_idx or relay_job_pkey",
+    ("state:failed", "id"): "relay_job_failed_idx",
+    ("state:failed", "-id"): "relay_job_failed_idx",
+    ("state:scheduled", "run_at"): "relay_job_due_idx",
+    ("state:completed", "finished_at"): "relay_job_final_idx",
+    ("finished:<1h", "finished_at"): "relay_job_final_idx",
+    ("finished:<1h", "-finished_at"): "relay_job_final_idx",
+}
+
+
+@pytest.mark.parametrize(("text", "word"), ORDERED)
+def test_every_order_is_that_of_an_index(text: str, word: str) -> None:
+    wanted = parse(text)
+    rows = wanted.jobs(using="default").order_by(*wanted.ordered(word)).only("id")
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT set_config('enable_seqscan', 'off', true), "
+            "set_config('enable_bitmapscan', 'off', true), "
+            "set_config('enable_sort', 'off', true)"
+        )
+    plan = rows[:50].explain()
+
+    assert any(index in plan for index in ORDERED[text, word].split(" or "))
+    assert "Sort" not in plan
 
 
 def _plan_of_a_schedule() -> str:

@@ -158,6 +158,15 @@ def pages(filter: str) -> Iterator[tuple[str, Callable[[], object]]]:
     yield f"{filter} back", lambda: queries.list_jobs(ME, wanted, cursor=back)
 
 
+ORDERED = [
+    ("", "id"),
+    ("queue:q1", "id"),
+    ("state:failed", "id"),
+    ("state:completed", "finished_at"),
+    ("finished:<1h", "finished_at"),
+]
+
+
 @pytest.mark.parametrize("statistics", ["fresh_statistics", "stale_statistics"])
 def test_failure_050_every_list_of_jobs_and_its_count_goes_by_an_index(
     statistics: str,
@@ -172,9 +181,15 @@ def test_failure_050_every_list_of_jobs_and_its_count_goes_by_an_index(
     filters += ["state:queued queue:q2", "state:failed task:app.task_7"]
     filters += ["state:failed,completed queue:q1", "finished:<1h", "error:ValueError"]
     filters += ["schedule:nightly", f"replay_of:{uuid7()}", f"id:{uuid7()}"]
+    filters += [f"unique_key:{uuid7().hex}"]
     filters += ['"no such host"', "worker:w1", "args.0:1", "state:running worker:w1"]
 
     found: list[str] = []
+    for filter, order in ORDERED:
+        found += faults(
+            f"{filter} by {order}",
+            lambda f=filter, o=order: queries.list_jobs(ME, parse(f), order=o),
+        )
     for filter in filters:
         for name, ask in pages(filter):
             found += faults(name, ask)
