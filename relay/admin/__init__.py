@@ -13,11 +13,13 @@ from relay.admin.occurrences import OccurrenceAdminMixin
 from relay.admin.queues import QueueAdminMixin
 from relay.admin.registration import register
 from relay.admin.schedules import ScheduleAdminMixin
+from relay.admin.tokens import ApiTokenAdminMixin
 from relay.admin.workers import WorkerAdminMixin
 from relay.conf import get_settings
 from relay.exceptions import SettingsError
 
 __all__ = [
+    "ApiTokenAdminMixin",
     "AuditAdminMixin",
     "BulkOperationAdminMixin",
     "JobAdminMixin",

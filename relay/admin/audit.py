@@ -21,7 +21,7 @@ __all__ = ["AuditAdminMixin"]
 
 # What no index serves is looked for among this many of the newest rows.
 NEWEST: Final = 100_000
-_SUBJECTS: Final = ("job", "queue", "worker", "schedule", "bulk")
+_SUBJECTS: Final = ("job", "queue", "worker", "schedule", "bulk", "token")
 _SOURCES: Final = ("dashboard", "admin", "api", "cli", "system")
 
 
@@ -97,8 +97,9 @@ class AuditAdminMixin(RelayAdmin):
     list_filter = (SubjectFilter, OperationFilter, SourceFilter)
     search_fields = ("target",)
     search_help_text = (
-        "A job's, worker's or bulk operation's id, or a queue's or schedule's name, "
-        f"all of it. The filters alone look among the newest {NEWEST:,} rows."
+        "A job's, worker's, bulk operation's or token's id, or a queue's or "
+        "schedule's name, all of it. "
+        f"The filters alone look among the newest {NEWEST:,} rows."
     )
     fields = (
         "at",
@@ -137,7 +138,7 @@ class AuditAdminMixin(RelayAdmin):
 
     @admin.display(description="target")
     def target_link(self, act: Audit) -> SafeString | str:
-        models_of = {"bulk": "bulkoperation", "schedule": None}
+        models_of = {"bulk": "bulkoperation", "token": "apitoken", "schedule": None}
         model = models_of.get(act.subject, act.subject)
         # Of schedules the name is on record, and their pages go by id.
         return act.target if model is None else self.link(model, act.target)

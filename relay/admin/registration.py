@@ -17,8 +17,10 @@ from relay.admin.lists import RelayAdmin
 from relay.admin.occurrences import OccurrenceAdminMixin
 from relay.admin.queues import QueueAdminMixin
 from relay.admin.schedules import ScheduleAdminMixin
+from relay.admin.tokens import ApiTokenAdminMixin
 from relay.admin.workers import WorkerAdminMixin
 from relay.models import (
+    ApiToken,
     Audit,
     BulkOperation,
     Job,
@@ -37,6 +39,7 @@ PAGES: Final[dict[type[models.Model], type[RelayAdmin]]] = {
     Schedule: ScheduleAdminMixin,
     Occurrence: OccurrenceAdminMixin,
     BulkOperation: BulkOperationAdminMixin,
+    ApiToken: ApiTokenAdminMixin,
     Audit: AuditAdminMixin,
 }
 

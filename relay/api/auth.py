@@ -29,7 +29,10 @@ __all__ = [
 # Why an act is asked for, in the words of who asks, as the record has it.
 REASON_HEADER: Final = "Relay-Reason"
 _OF_WHAT_THEY_CHANGED: Final = frozenset(
-    {"view_job", "view_queue", "view_worker", "view_schedule", "view_bulkoperation"}
+    {
+        *("view_job", "view_queue", "view_worker", "view_schedule"),
+        *("view_bulkoperation", "view_apitoken"),
+    }
 )
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from django.urls import URLPattern, re_path
 
-from relay.api import bulk, job_acts, jobs, meta, queues, schedules
+from relay.api import bulk, job_acts, jobs, meta, queues, schedules, tokens
 from relay.api.base import ApiView
 
 __all__ = ["ADDRESSES", "app_name", "urlpatterns"]
@@ -56,6 +56,9 @@ ADDRESSES: Final[tuple[tuple[str, type[ApiView], str], ...]] = (
     ("/v1/schedules/{name}/trigger", schedules.TriggerView, "schedule-trigger"),
     ("/v1/tasks", meta.TasksView, "tasks"),
     ("/v1/tasks/{name}", meta.TaskView, "task"),
+    ("/v1/tokens", tokens.TokensView, "tokens"),
+    ("/v1/tokens/{token_id}", tokens.TokenView, "token"),
+    ("/v1/tokens/{token_id}/revoke", tokens.TokenRevokeView, "token-revoke"),
     ("/v1/stats", meta.StatsView, "stats"),
     ("/v1/stats/series", meta.SeriesView, "stats-series"),
     ("/v1/stats/totals", meta.TotalsView, "stats-totals"),

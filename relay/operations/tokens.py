@@ -217,7 +217,7 @@ def _checked_queues(queues: Sequence[str]) -> list[str]:
     try:
         return sorted({check_queue_name(queue) for queue in queues})
     except ValueError as error:
-        raise ArgumentError(f"queues: {error}") from None
+        raise ArgumentError(f"queues={queues!r}: {error}") from None
 
 
 def _check_name(name: object) -> None:

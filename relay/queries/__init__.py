@@ -30,6 +30,7 @@ from relay.queries.schedules import (
 from relay.queries.stats import get_activity, get_series, get_stats, get_totals
 from relay.queries.system import get_system, health, readiness
 from relay.queries.tasks import get_task, list_tasks
+from relay.queries.tokens import get_token, list_tokens
 from relay.queries.why import CAUSES, why_not_running
 from relay.queries.workers import get_worker, list_workers
 
@@ -47,6 +48,7 @@ __all__ = [
     "get_stats",
     "get_system",
     "get_task",
+    "get_token",
     "get_totals",
     "get_worker",
     "health",
@@ -62,6 +64,7 @@ __all__ = [
     "list_schedules",
     "list_steps",
     "list_tasks",
+    "list_tokens",
     "list_workers",
     "next_fires",
     "preview",

@@ -13,9 +13,18 @@ from django.contrib import admin
 from django.contrib.admin.exceptions import AlreadyRegistered
 
 from relay.admin import register
-from relay.models import Audit, BulkOperation, Job, Occurrence, Queue, Schedule, Worker
+from relay.models import (
+    ApiToken,
+    Audit,
+    BulkOperation,
+    Job,
+    Occurrence,
+    Queue,
+    Schedule,
+    Worker,
+)
 
-MODELS = {Audit, BulkOperation, Job, Occurrence, Queue, Schedule, Worker}
+MODELS = {ApiToken, Audit, BulkOperation, Job, Occurrence, Queue, Schedule, Worker}
 COUNT = """
 import django
 from django.conf import settings
@@ -88,4 +97,5 @@ def test_every_page_opens_and_acts_with_django_unfold() -> None:
     assert answer["asks"]
     assert answer["buttons"]
     assert answer["suggests"]
+    assert answer["secret"]
     assert answer["schedules"] == 2

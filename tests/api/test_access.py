@@ -46,7 +46,7 @@ ROUTES = list(routes())
 
 def filled(path: str) -> str:
     """Return a path with names and ids that nothing has."""
-    for name in ("job_id", "bulk_id", "worker_id"):
+    for name in ("job_id", "bulk_id", "worker_id", "token_id"):
         path = path.replace("{" + name + "}", str(uuid7()))
     return path.replace("{queue}", "default").replace("{", "").replace("}", "")
 
@@ -61,6 +61,8 @@ MATRIX = {
     "view_bulkoperation": {"read", "operate", "admin"},
     "view_metrics": {"read", "operate", "admin"},
     "view_audit": {"admin"},
+    "view_apitoken": {"admin"},
+    "manage_token": {"admin"},
     "enqueue_job": {"submit", "admin"},
     "cancel_job": {"operate", "admin"},
     "retry_job": {"operate", "admin"},

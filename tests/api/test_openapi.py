@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from relay.api.schema import document
-from relay.models import BulkOperation, Job
+from relay.models import ApiToken, BulkOperation, Job
 from tests.api.factory import make_schedule, make_token, make_worker
 from tests.operations.factory import make_job
 
@@ -45,10 +45,13 @@ def known(db: None) -> dict[str, list[str]]:
         for state in ("queued", "scheduled", "running", "failed", "completed")
     ]
     bulk = BulkOperation.objects.create(action="retry", filter="state:failed")
+    make_token("read", name="another")
+    token = ApiToken.objects.get(name="another")
     return {
         "job_id": [str(job.pk) for job in jobs],
         "worker_id": [str(worker.pk), worker.name],
         "bulk_id": [str(bulk.pk)],
+        "token_id": [str(token.pk)],
         "queue": ["default"],
         "name": [schedule.name, "testproject.tasks.add"],
     }

@@ -53,6 +53,8 @@ ASKED: dict[str, tuple[str, Callable[[Any], object]]] = {
     "list_bulk": ("view_bulkoperation", queries.list_bulk),
     "get_bulk": ("view_bulkoperation", lambda a: queries.get_bulk(a, uuid7())),
     "list_audit": ("view_audit", queries.list_audit),
+    "list_tokens": ("view_apitoken", queries.list_tokens),
+    "get_token": ("view_apitoken", lambda a: queries.get_token(a, "x")),
     "list_tasks": ("view_job", queries.list_tasks),
     "get_task": ("view_job", lambda a: queries.get_task(a, "x")),
     "get_stats": ("view_metrics", queries.get_stats),

@@ -11,6 +11,8 @@ from relay.queries.documents.acts import (
     BulkDocument,
     BulkPage,
     TaskDocument,
+    TokenDocument,
+    TokenPage,
 )
 from relay.queries.documents.figures import (
     ActivityDocument,
@@ -84,6 +86,8 @@ __all__ = [
     "SystemDocument",
     "TableDocument",
     "TaskDocument",
+    "TokenDocument",
+    "TokenPage",
     "TotalsDocument",
     "WorkerDetail",
     "WorkerDocument",

@@ -1,4 +1,4 @@
-"""Documents of what was done, and of what may be: bulk acts, the record, tasks."""
+"""Documents of what was done, and of what may be: bulk acts, tokens, tasks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ __all__ = [
     "BulkDocument",
     "BulkPage",
     "TaskDocument",
+    "TokenDocument",
+    "TokenPage",
 ]
 
 
@@ -66,6 +68,30 @@ class AuditPage(TypedDict):
     """A page of the record; next and previous are cursors, None at the ends."""
 
     results: list[AuditDocument]
+    next: str | None
+    previous: str | None
+
+
+class TokenDocument(TypedDict):
+    """One token of the API: queues are the only ones it is for, None for all."""
+
+    id: str
+    name: str
+    prefix: str
+    state: str
+    scopes: list[str]
+    queues: list[str] | None
+    created_by: str
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+    last_used_at: str | None
+
+
+class TokenPage(TypedDict):
+    """A page of tokens; next and previous are cursors, None at the ends."""
+
+    results: list[TokenDocument]
     next: str | None
     previous: str | None
 

@@ -19,6 +19,7 @@ def make_rows() -> dict[str, Any]:
     from django.utils import timezone  # here: after django.setup()
 
     from relay.models import (
+        ApiToken,
         Audit,
         BulkOperation,
         Job,
@@ -47,6 +48,9 @@ def make_rows() -> dict[str, Any]:
         "bulkoperation": BulkOperation.objects.create(
             action="retry", filter=HOSTILE, actor="ada", source="api"
         ),
+        "apitoken": ApiToken.objects.create(
+            name=HOSTILE, prefix="rly_123456", digest=b"1", scopes=["read"]
+        ),
         "audit": Audit.objects.create(
             operation="pause_queue", subject="queue", target="mail", actor=HOSTILE
         ),
@@ -69,6 +73,7 @@ def visit() -> dict[str, Any]:
     ended = Job.objects.create(task="t", state="failed")
     pages = [f"job/{job.pk}/edit/", f"job/{ended.pk}/replay/", "job/add/"]
     pages += [f"job/{ended.pk}/delete/", "queue/mail/purge/", "schedule/add/"]
+    pages += ["apitoken/add/", "queue/mail/weigh/"]
     for model, row in rows.items():
         pages += [f"{model}/", f"{model}/{row.pk}/change/"]
     seen = {page: client.get(f"/admin/relay/{page}") for page in pages}
@@ -84,6 +89,7 @@ def visit() -> dict[str, Any]:
     text += post(f"job/{made.pk}/edit/", args="[2]", queue="mail")
     text += post("job/", action="delete", _selected_action=[str(ended.pk)])
     post("schedule/add/", name="s", task="t", cron="* * * * *", args="{}", **SCHEDULE)
+    token = {"name": "ci", "scopes": ["read"], "expires_in": "9"}
     return {
         "is_unfold": all(
             any(base.__module__.startswith("unfold.") for base in type(page).__mro__)
@@ -101,6 +107,7 @@ def visit() -> dict[str, Any]:
         "buttons": 'name="action" value="cancel"'
         in seen[f"job/{job.pk}/change/"].content.decode(),
         "suggests": "relay-tasks" in seen["job/add/"].content.decode(),
+        "secret": 'value="rly_' in post("apitoken/add/", **token),
         "schedules": Schedule.objects.count(),
     }
 
