@@ -5,15 +5,19 @@ Names and labels: docs/reference/metrics.md. Without a meter each call does noth
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final, Protocol
+
+from relay.buckets import FINE
 
 __all__ = [
     "OTHER",
     "Meter",
     "Names",
     "add",
+    "add_time",
     "add_times",
     "ended",
     "forget_process",
@@ -83,6 +87,14 @@ def add_times(name: str, *labels: str, counts: Sequence[int], seconds: float) ->
     """Add many durations to a histogram at once."""
     if _meter is not None:
         _meter.add_times(name, labels, counts, seconds)
+
+
+def add_time(name: str, *labels: str, seconds: float) -> None:
+    """Add one duration to a histogram."""
+    if _meter is not None:
+        found = [0] * (len(FINE) + 1)
+        found[bisect_left(FINE, seconds)] = 1
+        _meter.add_times(name, labels, found, seconds)
 
 
 def put(name: str, *labels: str, value: float) -> None:

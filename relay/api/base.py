@@ -9,7 +9,6 @@ import logging
 import re
 import time
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -236,15 +235,10 @@ class ApiView(APIView):
     def _note(self, response: HttpResponseBase) -> None:
         match = self.request.resolver_match
         route = (match.url_name if match is not None else None) or "unknown"
-        took = timedelta(seconds=time.monotonic() - self._begun_at)
-        method = self.request.method if self._is_known() else "other"
+        seconds = time.monotonic() - self._begun_at
+        method = str(self.request.method) if self._is_known() else "other"
         who = getattr(self, "who", None)
-        counts.add(
-            "relay_api_requests_total",
-            route,
-            str(method),
-            f"{response.status_code // 100}xx",
-        )
+        self._count(route, response.status_code, seconds)
         logger.info(
             "request answered",
             extra={
@@ -252,11 +246,24 @@ class ApiView(APIView):
                 "method": method,
                 "route": route,
                 "status": response.status_code,
-                "duration_s": round(took.total_seconds(), 6),
+                "duration_s": round(seconds, 6),
                 "request_id": self.request_id,
                 "actor": None if who is None else who.actor.name,
             },
         )
+
+    def _count(self, route: str, status: int, seconds: float) -> None:
+        """Count the answer. What strangers send makes no series of its own."""
+        method = str(self.request.method)
+        if endpoint_of(self, method) is None:
+            method = "other"
+        elif method == "HEAD":
+            method = "GET"
+        name = "relay_api_requests_total"
+        counts.add(name, route, method, f"{status // 100}xx")
+        if hasattr(self, "about"):
+            name = "relay_api_request_duration_seconds"
+            counts.add_time(name, route, method, seconds=seconds)
 
     def _is_known(self) -> bool:
         return str(self.request.method).lower() in self.http_method_names

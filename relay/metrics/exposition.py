@@ -11,6 +11,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, multiprocess
 from prometheus_client.exposition import choose_encoder
 
 from relay.metrics.collector import Collector
+from relay.metrics.names import DATABASE
 
 __all__ = ["clear_stale_files", "forget_process", "render"]
 
@@ -33,17 +34,27 @@ def render(accept: str = "", collector: Collector | None = None) -> tuple[bytes,
     if _folder() is not None:
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call] # untyped
     else:
-        registry.register(_Process())
+        registry.register(_Process(has_gauges=collector is None))
     if collector is not None:
         registry.register(collector)
     return encode(registry), content_type
 
 
 class _Process:
-    """All that this process has registered, but for a Collector of the host's own."""
+    """All that this process has registered.
+
+    Args:
+        has_gauges: whether with a Collector of the host's own: its gauges must not
+            be there twice.
+    """
+
+    def __init__(self, *, has_gauges: bool) -> None:
+        self._has_gauges = has_gauges
 
     def collect(self):  # type: ignore[no-untyped-def] # as the registry's own
-        return REGISTRY.collect()
+        for family in REGISTRY.collect():
+            if self._has_gauges or family.name not in DATABASE:
+                yield family
 
 
 def _folder() -> Path | None:
@@ -66,20 +77,20 @@ def clear_stale_files() -> None:
     folder = _folder()
     if folder is None:
         return
-    pids = {
-        int(match["pid"])
+    files = {
+        path: int(match["pid"])
         for path in folder.glob("*.db")
         if (match := _FILE.fullmatch(path.name)) is not None
     }
     # Imported metrics of this process are its own.
-    others = pids - {os.getpid()}
+    others = set(files.values()) - {os.getpid()}
     dead = {pid for pid in others if not _lives(pid)}
     for pid in dead:
         forget_process(pid)
     if dead == others:
-        for path in folder.glob("*.db"):
-            if not path.stem.endswith(f"_{os.getpid()}"):
-                path.unlink(missing_ok=True)
+        # Of those looked at: a process that starts meanwhile has files by now.
+        for path in [path for path, pid in files.items() if pid in dead]:
+            path.unlink(missing_ok=True)
 
 
 def _lives(pid: int) -> bool:

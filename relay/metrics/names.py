@@ -11,9 +11,18 @@ from typing import Final
 
 from relay.buckets import RUN_BOUNDS, WAIT_BOUNDS
 
-__all__ = ["CLAIM_BOUNDS", "COUNTERS", "DATABASE", "HISTOGRAMS", "RUNNING", "Histogram"]
+__all__ = [
+    "API_BOUNDS",
+    "CLAIM_BOUNDS",
+    "COUNTERS",
+    "DATABASE",
+    "HISTOGRAMS",
+    "RUNNING",
+    "Histogram",
+]
 
-# Parts of relay.buckets.FINE.
+# Parts of relay.buckets.FINE. Few of the API: each address has a histogram.
+API_BOUNDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 CLAIM_BOUNDS: Final = (0.001, 0.002, 0.004, 0.008, 0.016, 0.05, 0.1, 0.5, 1.0)
 
 _JOB: Final = ("queue", "task")
@@ -78,6 +87,9 @@ HISTOGRAMS: Final[Mapping[str, Histogram]] = {
         "Round trips that flush what has ended and claim what comes next.",
         (),
         CLAIM_BOUNDS,
+    ),
+    "relay_api_request_duration_seconds": Histogram(
+        "How long answers of the REST API took.", ("route", "method"), API_BOUNDS
     ),
 }
 

@@ -14,12 +14,14 @@ from relay.buckets import (
     coarse,
     quantile,
 )
-from relay.metrics.names import CLAIM_BOUNDS
+from relay.metrics.names import API_BOUNDS, CLAIM_BOUNDS
 
 SECONDS = st.floats(min_value=0, max_value=10_000)
 
 
-@pytest.mark.parametrize("bounds", [RUN_BOUNDS, WAIT_BOUNDS, STAT_BOUNDS, CLAIM_BOUNDS])
+@pytest.mark.parametrize(
+    "bounds", [RUN_BOUNDS, WAIT_BOUNDS, STAT_BOUNDS, CLAIM_BOUNDS, API_BOUNDS]
+)
 @given(seconds=st.lists(SECONDS, max_size=50))
 def test_what_was_counted_finely_is_counted_by_coarser_bounds_exactly(
     bounds: tuple[float, ...], seconds: list[float]

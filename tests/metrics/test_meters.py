@@ -15,6 +15,8 @@ from django.test import override_settings
 from prometheus_client import CollectorRegistry, generate_latest
 
 from relay.buckets import FINE
+from relay.metrics import exposition
+from relay.metrics.collector import Collector
 from relay.metrics.meters import PrometheusMeter
 from relay.metrics.names import COUNTERS, DATABASE, HISTOGRAMS, RUNNING
 from tests.docs.pages import ROOT
@@ -64,6 +66,22 @@ def test_forty_tasks_are_fewer_than_a_thousand_series(
     count_as_a_project_does(meter, 40)
 
     assert len(series(registry)) <= 1_000
+
+
+def test_a_gauge_that_the_host_shows_itself_is_not_there_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = CollectorRegistry()
+    own.register(Collector())
+    monkeypatch.setattr(exposition, "REGISTRY", own)
+    monkeypatch.setattr(exposition, "_folder", lambda: None)
+    monkeypatch.setattr(Collector, "collect", lambda self: self.describe())
+
+    text = exposition.render(collector=Collector())[0].decode()
+    alone = exposition.render()[0].decode()
+
+    assert text.count("# TYPE relay_workers gauge") == 1
+    assert alone.count("# TYPE relay_workers gauge") == 1
 
 
 def test_tasks_past_the_limit_are_one(registry: CollectorRegistry) -> None:
@@ -187,6 +205,19 @@ def test_files_of_processes_that_are_gone_are_removed(tmp_path: Path) -> None:
         (tmp_path / name).touch()
 
     assert run(tmp_path, CLEAR) == ["notes.txt"]
+
+
+def test_a_process_that_starts_meanwhile_keeps_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"counter_{GONE}.db").touch()
+    mine = tmp_path / "counter_88888888.db"
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    monkeypatch.setattr(exposition, "_lives", lambda pid: mine.touch())
+
+    exposition.clear_stale_files()
+
+    assert list(tmp_path.iterdir()) == [mine]
 
 
 def test_beside_a_process_that_lives_the_counters_of_others_stay(
