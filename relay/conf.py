@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import cache
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from django.conf import settings
 from django.core.signals import setting_changed
@@ -28,6 +28,7 @@ __all__ = [
     "QUEUE_NAME",
     "ApiSettings",
     "DashboardSettings",
+    "OtelSettings",
     "Settings",
     "check_queue_name",
     "decode_key",
@@ -119,21 +120,29 @@ class ApiSettings:
         _check_number("api.submit_burst", self.submit_burst, 1)
 
 
-def _read_api(value: object) -> ApiSettings:
-    if isinstance(value, ApiSettings):
-        return value
-    if not isinstance(value, Mapping):
-        raise _refused("api", value, "give a dict")
-    return ApiSettings(**_arguments(ApiSettings, value, "RELAY['API']"))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtelSettings:
+    """What settings.RELAY["OTEL"] says. An attribute is its key in lower case."""
+
+    # Spans of attempts are children of the enqueue's; else each is a trace of its own.
+    parent: bool = True
+    # Jobs of one enqueue_many that have a span each; those of more share one.
+    create_limit: int = 100
+
+    def __post_init__(self) -> None:
+        _check_switch("otel.parent", self.parent)
+        _check_number("otel.create_limit", self.create_limit, 0)
 
 
-def _read_dashboard(value: object) -> DashboardSettings:
-    if isinstance(value, DashboardSettings):
+_Part = TypeVar("_Part", ApiSettings, DashboardSettings, OtelSettings)
+
+
+def _read_part(key: str, value: object, made: type[_Part]) -> _Part:
+    if isinstance(value, made):
         return value
     if not isinstance(value, Mapping):
-        raise _refused("dashboard", value, "give a dict")
-    name = "RELAY['DASHBOARD']"
-    return DashboardSettings(**_arguments(DashboardSettings, value, name))
+        raise _refused(key, value, "give a dict")
+    return made(**_arguments(made, value, f"RELAY[{key.upper()!r}]"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +225,8 @@ class Settings:
     capture_logs: bool | Literal["failed"] = False
     # Most bytes of one attempt's log that are kept: the first and the last half.
     max_log_bytes: int = 64 * 1024
-    # Spans of jobs are children of the enqueue's; else each is a trace, with a link.
-    trace_parent: bool = True
+    # Of spans: a dict with the keys of OtelSettings.
+    otel: OtelSettings = field(default_factory=OtelSettings)
     # Tasks that metrics and statistics tell apart; later ones are one task, "other".
     metrics_max_tasks: int = 200
     # Of the REST API: a dict with the keys of ApiSettings.
@@ -238,13 +247,14 @@ class Settings:
             _check_number(key, getattr(self, key), least)
         for key, (least, most) in _SIZES.items():
             _check_number(key, getattr(self, key), least, most)
-        object.__setattr__(self, "api", _read_api(self.api))
-        object.__setattr__(self, "dashboard", _read_dashboard(self.dashboard))
+        object.__setattr__(self, "api", _read_part("api", self.api, ApiSettings))
+        object.__setattr__(self, "otel", _read_part("otel", self.otel, OtelSettings))
+        dashboard = _read_part("dashboard", self.dashboard, DashboardSettings)
+        object.__setattr__(self, "dashboard", dashboard)
         object.__setattr__(self, "encryption_keys", _read_keys(self.encryption_keys))
         _check_pattern("redacted_names", self.redacted_names)
         for key in _SWITCHES:
-            if not isinstance(getattr(self, key), bool):
-                raise _refused(key, getattr(self, key), "give True or False")
+            _check_switch(key, getattr(self, key))
         if not isinstance(self.capture_logs, bool) and self.capture_logs != "failed":
             raise _refused(
                 "capture_logs", self.capture_logs, 'give True, False or "failed"'
@@ -279,6 +289,11 @@ def _check_duration(key: str, value: object, shortest: timedelta) -> None:
         raise _refused(key, value, f"give a timedelta of at least {shortest}")
     if value > LONGEST:
         raise _refused(key, value, f"give a timedelta of at most {LONGEST.days} days")
+
+
+def _check_switch(key: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise _refused(key, value, "give True or False")
 
 
 def _check_retention(key: str, value: object) -> None:
@@ -376,7 +391,7 @@ _STANDARD: Final = str.maketrans("-_", "+/")
 
 
 def _arguments(
-    made: type[Settings | ApiSettings | DashboardSettings],
+    made: type[Settings | ApiSettings | DashboardSettings | OtelSettings],
     values: Mapping[Any, Any],
     name: str,
 ) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -273,14 +272,14 @@ def request_by_name(
 def insert(request: JobRequest[R]) -> JobHandle[R]:
     if (tracer := traces.tracer()) is None:
         return _insert(request)
-    with tracer.send(request.queue, request.task, 1) as carrier:
-        return _insert(_carrying(request, carrier))
+    with tracer.send([request]) as sent:
+        handle = _insert(_carrying(request, sent.carriers[0]))
+        sent.made([handle.id])
+    return handle
 
 
-def _carrying(
-    request: JobRequest[R], carrier: Mapping[str, str] | None
-) -> JobRequest[R]:
-    if carrier is None:
+def _carrying(request: JobRequest[R], carrier: Mapping[str, str]) -> JobRequest[R]:
+    if not carrier:
         return request
     meta = traces.with_carrier(request.rare.meta, carrier)
     return request._replace(rare=request.rare._replace(meta=meta))
@@ -303,8 +302,7 @@ def _insert(request: JobRequest[R]) -> JobHandle[R]:
                 '"raise"): after the commit there is nobody to raise it to; give '
                 'on_conflict="return"'
             )
-        insert = functools.partial(_insert_now, job, using)
-        transaction.on_commit(insert, using=rare.on_commit)
+        transaction.on_commit(lambda: _insert_now(job, using), using=rare.on_commit)
         return _handle(job, None, using)
     return _insert_now(job, using)
 
@@ -354,8 +352,7 @@ def _handle(job: NewJob, holder: KeyHolder | None, using: str) -> JobHandle[Any]
 
 def _announce(made: Sequence[tuple[NewJob, JobHandle[Any]]], using: str) -> None:
     """Send job_enqueued once the caller's transaction commits."""
-    tell = functools.partial(_tell_enqueued, made)
-    transaction.on_commit(tell, using=using, robust=True)
+    transaction.on_commit(lambda: _tell_enqueued(made), using=using, robust=True)
 
 
 def _tell_enqueued(made: Sequence[tuple[NewJob, JobHandle[Any]]]) -> None:
@@ -389,8 +386,10 @@ def enqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:
     asked = [_checked(request, using) for request in requests]
     if (tracer := traces.tracer()) is None or not asked:
         return _insert_many(asked, using)
-    with tracer.send(asked[0].queue, asked[0].task, len(asked)) as carrier:
-        return _insert_many([_carrying(each, carrier) for each in asked], using)
+    with tracer.send(asked) as sent:
+        handles = _insert_many(list(map(_carrying, asked, sent.carriers)), using)
+        sent.made([handle.id for handle in handles])
+    return handles
 
 
 def _insert_many(asked: Sequence[JobRequest[R]], using: str) -> list[JobHandle[R]]:

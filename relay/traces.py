@@ -6,15 +6,35 @@ Without a tracer nothing here costs more than a look at one name.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-__all__ = ["META_NAME", "Tracer", "current_ids", "install", "tracer", "with_carrier"]
+__all__ = [
+    "META_NAME",
+    "Tracer",
+    "current_ids",
+    "flush",
+    "install",
+    "tracer",
+    "with_carrier",
+]
 
-# Under this name a job's meta holds the context in which it was enqueued.
+# Under this name a job's meta holds the context in which it was enqueued, and the span
+# of its last attempt that is to be followed by another.
 META_NAME: Final = "otel"
+
+
+class Sendable(Protocol):
+    """What a tracer sees of a job that is to be enqueued: a JobRequest."""
+
+    @property
+    def task(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
 
 
 class Traced(Protocol):
@@ -36,6 +56,17 @@ class Traced(Protocol):
     def trace(self) -> str | None: ...
 
 
+class Sent(Protocol):
+    """An enqueue that is under way."""
+
+    @property
+    def carriers(self) -> Sequence[Mapping[str, str]]:
+        """What each of its jobs is to carry, in their order; empty is nothing."""
+
+    def made(self, ids: Sequence[UUID]) -> None:
+        """Take in the ids of the jobs that there are now, in the same order."""
+
+
 class Tracer(Protocol):
     """What makes spans. Any thread and any coroutine may call it."""
 
@@ -43,19 +74,37 @@ class Tracer(Protocol):
     def is_on(self) -> bool:
         """Whether spans go anywhere."""
 
-    def send(
-        self, queue: str, task: str, jobs: int
-    ) -> AbstractContextManager[Mapping[str, str] | None]:
-        """Surround an enqueue; give what its jobs are to carry, if anything."""
+    def send(self, jobs: Sequence[Sendable]) -> AbstractContextManager[Sent]:
+        """Surround an enqueue of one job or more."""
+
+    def receive(self, jobs: Sequence[Traced], worker_id: UUID, seconds: float) -> None:
+        """Take in jobs that a claim, which took so long, has brought just now."""
 
     def process(self, job: Traced, worker_id: UUID) -> AbstractContextManager[object]:
         """Surround a handler, whose job carries what send() gave."""
+
+    def ran(self, job_id: UUID, attempt: int) -> str | None:
+        """Return the span of an attempt that has ended here; None if it has none."""
+
+    def note_ran(self, job_id: UUID, attempt: int, span: str) -> None:
+        """Take in the span of an attempt that ran in a process apart, as ran() says."""
+
+    def settle(self, ends: Sequence[tuple[Traced, str | None]], seconds: float) -> None:
+        """Take in that attempts' ends were written just now, which took so long.
+
+        Args:
+            ends: each with the state of its job now, or None where the handler's own
+                transaction has written it. ran() knows nothing of them any more.
+        """
 
     def under(self, headers: Mapping[str, str]) -> AbstractContextManager[object]:
         """Surround what a request asks for, whose headers may name a trace."""
 
     def ids(self) -> tuple[str, str] | None:
         """Return the ids of the trace and the span that are current, if any are."""
+
+    def flush(self) -> None:
+        """Send on what was made, as this process ends; give up after a moment."""
 
 
 _tracer: Tracer | None = None
@@ -75,6 +124,12 @@ def tracer() -> Tracer | None:
 def current_ids() -> tuple[str, str] | None:
     """Return the ids of the trace and the span that are current, if any are."""
     return None if _tracer is None else _tracer.ids()
+
+
+def flush() -> None:
+    """Send on the spans that were made, as this process ends."""
+    if (one := tracer()) is not None:
+        one.flush()
 
 
 def with_carrier(meta: str | None, carrier: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 from docs.site.tables import kept
 from relay import signals
-from relay.conf import ApiSettings, Settings
+from relay.conf import ApiSettings, OtelSettings, Settings
 from relay.models import FINAL_STATES, JobState
 from relay.options import EnqueueOptions, TaskOptions
 from relay.retry import Backoff
@@ -70,7 +70,9 @@ def _comments(kind: type) -> dict[str, str]:
     return found
 
 
-def _settings(kind: type[Settings | ApiSettings]) -> dict[str, tuple[str, str]]:
+def _settings(
+    kind: type[Settings | ApiSettings | OtelSettings],
+) -> dict[str, tuple[str, str]]:
     words = _comments(kind)
     values = kind()
     return {
@@ -115,6 +117,9 @@ MAKERS: Final[dict[str, Callable[[str], str]]] = {
     ),
     "api_settings": lambda old: kept(
         old, ("key", "default", "meaning"), _settings(ApiSettings), facts=[1]
+    ),
+    "otel_settings": lambda old: kept(
+        old, ("key", "default", "meaning"), _settings(OtelSettings), facts=[1]
     ),
     "task_options": lambda old: kept(
         old, ("option of `@task`", "default", "meaning"), _options(TaskOptions, "")

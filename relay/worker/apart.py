@@ -12,13 +12,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.spawn import get_executable
 from typing import Any, Final
 
 from django.conf import settings
 
+from relay import traces
 from relay.engine.claim import ClaimedJob
 from relay.tasks import Task, all_tasks
 from relay.worker.fork import fork
@@ -35,6 +36,9 @@ __all__ = ["Apart", "Gone", "Nursery", "is_isolation_needed"]
 
 # How long a nursery may take to kill and reap what it forked.
 CLOSE_SECONDS: Final = 2.0
+# How long idle processes may take to end by themselves: a little more than they wait
+# for their spans to be sent on.
+LET_END_SECONDS: Final = 2.0
 
 
 def is_isolation_needed() -> bool:
@@ -84,6 +88,12 @@ class Apart:
     def is_alive(self) -> bool:
         """Tell whether it has not ended, nor sent what nobody asked for."""
         return not self._poll.poll(0)
+
+    def let_end(self) -> int:
+        """Have it end by itself; return what is readable once it has."""
+        with suppress(OSError):
+            self._end.shutdown(socket.SHUT_RDWR)
+        return self._lifeline
 
     def send(self, frame: bytes, seconds: float) -> bytes:
         """Send what the process has room for; return the rest."""
@@ -285,6 +295,8 @@ class Nursery:
     def close(self) -> None:
         """End all processes, and the nursery."""
         with self._lock:
+            if traces.tracer() is not None:
+                _let_end([process for _, process in self._idle])
             if self._control is not None:
                 self._control.close()
                 self._control = None
@@ -294,6 +306,18 @@ class Nursery:
         """Close, in a process forked from this one, what only this one may use."""
         if self._control is not None:
             self._control.close()
+
+
+def _let_end(processes: Sequence[Apart]) -> None:
+    """Let idle processes send their spans on before they are killed."""
+    ends = select.poll()
+    for process in processes:
+        ends.register(process.let_end(), select.POLLIN)
+    until, left = time.monotonic() + LET_END_SECONDS, len(processes)
+    while left and (seconds := until - time.monotonic()) > 0:
+        for lifeline, _ in ends.poll(seconds * 1_000):
+            ends.unregister(lifeline)
+            left -= 1
 
 
 def _reap(pid: int, *, seconds: float) -> None:

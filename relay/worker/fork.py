@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
+from relay import traces
+
 __all__ = ["die_with", "end_of", "fork"]
 
 logger = logging.getLogger("relay.worker")
@@ -68,6 +70,8 @@ def _begin(parent: int, run: Callable[[], int], death_signal: signal.Signals) ->
     except BaseException:  # an edge: the process ends here, whatever happened
         logger.exception("worker process failed", extra={"event": "worker.failed"})
     finally:
+        with contextlib.suppress(Exception):
+            traces.flush()
         with contextlib.suppress(Exception):
             logging.shutdown()
         _flush_output()

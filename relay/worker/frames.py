@@ -54,11 +54,13 @@ class Answer:
     Attributes:
         is_worn: whether the process is to be replaced before the next attempt.
         log: what is to be kept of what it has logged, or None.
+        span: of the attempt, where somebody traces; see relay.traces.
     """
 
     outcome: Outcome
     is_worn: bool
     log: str | None = None
+    span: str | None = None
 
 
 def pack_attempt(attempt: Attempt) -> bytes:
@@ -88,7 +90,8 @@ def pack_answer(answer: Answer) -> bytes:
     values = {
         field.name: _plain(getattr(outcome, field.name)) for field in fields(outcome)
     }
-    return _pack([type(outcome).__name__, values, answer.is_worn, answer.log])
+    rest = (answer.is_worn, answer.log, answer.span)
+    return _pack([type(outcome).__name__, values, *rest])
 
 
 def pack_progress(progress: Progress) -> bytes:
@@ -106,10 +109,10 @@ def unpack(document: bytes) -> Answer | Progress:
     name, values, *rest = json.loads(document)
     if name == Progress.__name__:
         return Progress(**values)
-    is_worn, log = rest
+    is_worn, log, span = rest
     kind = {kind.__name__: kind for kind in get_args(Outcome)}[name]
     outcome: Outcome = kind(**{name: _value(pair) for name, pair in values.items()})
-    return Answer(outcome=outcome, is_worn=is_worn, log=log)
+    return Answer(outcome=outcome, is_worn=is_worn, log=log, span=span)
 
 
 def _plain(value: Any) -> list[Any]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import psycopg
 
+from relay import traces
 from relay.conf import get_settings
 from relay.engine.claim import ClaimedJob
 from relay.engine.connection import EngineConnection
@@ -26,6 +28,7 @@ from relay.engine.finish import (
     send_settled,
 )
 from relay.engine.holdings import release_held
+from relay.engine.trace import send_spans
 from relay.worker import announcing
 from relay.worker.pool import NOT_STARTED, Ended
 from relay.worker.shared import SlotTable
@@ -64,6 +67,7 @@ class Hands:
         self.waiters = Waiters()
         self.announcer = announcing.Announcer(on_told)
         self.tally = Tally()
+        self._sent_at = 0.0
         # Those whose finish was sent and its answer lost.
         self._doubtful: set[UUID] = set()
 
@@ -123,6 +127,7 @@ class Hands:
                 completed.append(outcome)
             elif isinstance(outcome, Settled):
                 (crashed if outcome.verb == "crash" else settled).append(outcome)
+        self._sent_at = time.monotonic()
         sent = send_completed(connection, completed, worker_id=self._worker_id)
         sent += send_crashed(
             connection,
@@ -131,12 +136,36 @@ class Hands:
             crash_limit=self._settings.crash_limit,
             backoff=self._settings.backoff,
         )
+        if settled and (tracer := traces.tracer()) is not None:
+            self._keep_spans(connection, settled, tracer)
         return sent + send_settled(
             connection,
             settled,
             worker_id=self._worker_id,
             hand_back_limit=self._settings.unknown_task_limit,
         )
+
+    def _keep_spans(
+        self,
+        connection: EngineConnection,
+        settled: Sequence[Settled],
+        tracer: traces.Tracer,
+    ) -> None:
+        """Keep the spans of attempts that another may follow, for that to link to."""
+        spans = [
+            (each.id, each.attempt, span)
+            for each in settled
+            if (span := tracer.ran(each.id, each.attempt)) is not None
+        ]
+        send_spans(connection, spans, worker_id=self._worker_id)
+
+    def note_claim(
+        self, queues: Sequence[str], claimed: Sequence[ClaimedJob], seconds: float
+    ) -> None:
+        """Take in a claim over these queues, which took so long."""
+        self.tally.note_claim(queues, claimed, seconds)
+        if claimed and (tracer := traces.tracer()) is not None:
+            tracer.receive(claimed, self._worker_id, seconds)
 
     def _current(self, end: Ended) -> Outcome:
         """Return the outcome under the attempt that this child holds now.
@@ -218,6 +247,8 @@ class Hands:
             ends = ((end.job, end.outcome, end.seconds) for end in batch)
             self.announcer.put(announcing.news_of(ends, finished))
         self.tally.note_ends(batch, finished)
+        if (tracer := traces.tracer()) is not None:
+            self._trace(batch, finished, tracer)
         for end in batch:
             if end.entry != NOT_STARTED:
                 self._table.end(end.entry)
@@ -233,6 +264,24 @@ class Hands:
         self.settled += len(batch)
         if self.waiters.is_awaited:
             self.waiters.note(end.job.id for end in batch)
+
+    def _trace(
+        self,
+        batch: Sequence[Ended],
+        finished: Mapping[UUID, str],
+        tracer: traces.Tracer,
+    ) -> None:
+        ends = [
+            (
+                end.job,
+                None
+                if isinstance(end.outcome, Written)
+                else finished.get(end.job.id, "lost"),
+            )
+            for end in batch
+            if end.entry != NOT_STARTED
+        ]
+        tracer.settle(ends, time.monotonic() - self._sent_at)
 
     def _note_unwritten(self, end: Ended) -> None:
         if end.job.id in self._doubtful or isinstance(end.outcome, Written):

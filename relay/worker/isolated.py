@@ -23,6 +23,7 @@ from uuid import UUID
 
 from django.db import connections
 
+from relay import traces
 from relay.engine.finish import Outcome
 from relay.exceptions import MemoryLimit
 from relay.options import can_limit_memory
@@ -117,8 +118,12 @@ class _Process:
         outcome = self._run(attempt)
         if os.getpid() != self._pid:
             os._exit(1)  # forked by the handler, which let it run on
+        job, tracer = attempt.job, traces.tracer()
         answer = Answer(
-            outcome=outcome, is_worn=self._memory.is_worn(), log=self._reports.end()
+            outcome=outcome,
+            is_worn=self._memory.is_worn(),
+            log=self._reports.end(),
+            span=None if tracer is None else tracer.ran(job.id, job.attempt),
         )
         self._reports.send(pack_answer(answer))
 

@@ -13,6 +13,7 @@ import time
 from typing import Any, Final
 from uuid import UUID
 
+from relay import traces
 from relay.context import Requests
 from relay.engine.claim import ClaimedJob
 from relay.engine.finish import Outcome, Settled, Verb
@@ -182,6 +183,8 @@ class _Wait:
     def _report(self, answer: Answer) -> None:
         if answer.log is not None:
             self._reports.output(Output(self._job.id, self._job.attempt, answer.log))
+        if answer.span is not None and (tracer := traces.tracer()) is not None:
+            tracer.note_ran(self._job.id, self._job.attempt, answer.span)
 
     def _look(self) -> None:
         """Interrupt the handler if the job is to stop, and kill what does not."""

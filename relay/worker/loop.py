@@ -299,7 +299,7 @@ class Loop:
             return []
         self._hands.settle(batch, finished)
         if room:
-            self._hands.tally.note_claim(queues, claimed, time.monotonic() - sent_at)
+            self._hands.note_claim(queues, claimed, time.monotonic() - sent_at)
             self._note_claim(claimed, room, now)
         return claimed
 

@@ -6,10 +6,12 @@ import base64
 import io
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from django.db import IntegrityError, transaction
 from django.test import override_settings
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -17,10 +19,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from relay import Snooze, current_job, enqueue_many, task, traces
+from relay import Snooze, Unique, current_job, enqueue_many, task, traces
+from relay.ids import uuid7
 from relay.logging import JSONFormatter
 from relay.models import Job
 from relay.testing import drain
+from relay.tracing import spans as spans_module
 from relay.tracing.spans import OpenTelemetryTracer
 
 pytestmark = pytest.mark.django_db
@@ -121,7 +125,7 @@ def test_a_job_may_be_a_trace_of_its_own_that_links_to_its_enqueue(
 ) -> None:
     child.enqueue()
 
-    with override_settings(RELAY={"TRACE_PARENT": False}):
+    with override_settings(RELAY={"OTEL": {"PARENT": False}}):
         drain()
 
     sent, processed = spans.one("send default"), spans.one("process default")
@@ -145,15 +149,98 @@ def test_a_span_says_which_job_and_attempt_it_is_of(spans: Spans) -> None:
     assert isinstance(attributes["relay.wait_s"], float)
 
 
-def test_many_at_once_are_one_span_and_share_its_context(spans: Spans) -> None:
+def test_many_at_once_have_a_span_each_below_one(spans: Spans) -> None:
+    jobs = enqueue_many([child.job(), child.using(queue="first", priority=3).job()])
+
+    drain()
+
+    sent = spans.one("send default")
+    assert sent.kind is SpanKind.CLIENT
+    assert (sent.attributes or {})["messaging.batch.message_count"] == 2
+    created = [spans.one("create default"), spans.one("create first")]
+    assert {one.kind for one in created} == {SpanKind.PRODUCER}
+    assert {parent_of(one) for one in created} == {id_of(sent)}
+    attributes = [dict(one.attributes or {}) for one in created]
+    assert [each["messaging.message.id"] for each in attributes] == [
+        str(job.id) for job in jobs
+    ]
+    assert [each["relay.priority"] for each in attributes] == [0, 3]
+    processed = [spans.one("process default"), spans.one("process first")]
+    assert [parent_of(one) for one in processed] == [id_of(one) for one in created]
+
+
+@override_settings(RELAY={"OTEL": {"CREATE_LIMIT": 2}})
+def test_more_at_once_are_one_span_and_share_its_context(spans: Spans) -> None:
     enqueue_many([child.job(), parent.job(), child.job()])
 
     drain()
 
     sent = spans.named("send default")[0]
+    assert sent.kind is SpanKind.PRODUCER
+    assert spans.named("create default") == []
     assert (sent.attributes or {})["messaging.batch.message_count"] == 3
     processed = spans.named("process default")
     assert [parent_of(one) for one in processed].count(id_of(sent)) == 3
+
+
+def test_jobs_that_are_not_enqueued_are_no_success(spans: Spans) -> None:
+    twice = uuid7()
+
+    with pytest.raises(IntegrityError), transaction.atomic():
+        enqueue_many([child.using(id=twice).job(), child.using(id=twice).job()])
+
+    made = [spans.one("send default"), *spans.named("create default")]
+    assert {one.status.status_code for one in made} == {StatusCode.ERROR}
+
+
+def test_a_send_names_the_job_that_it_made_or_found(spans: Spans) -> None:
+    unique = child.using(unique=Unique())
+
+    first, second = unique.enqueue(), unique.enqueue()
+
+    named = [(one.attributes or {}) for one in spans.named("send default")]
+    assert [one["messaging.message.id"] for one in named] == [str(first.id)] * 2
+    assert second.is_duplicate
+
+
+def test_an_attempt_links_to_its_enqueue_and_to_the_attempt_before(
+    spans: Spans,
+) -> None:
+    job = child.enqueue()
+    row = Job.objects.get(pk=job.id)
+    assert row.meta is not None
+    row.meta["otel"]["previous"] = f"00-{1:032x}-{2:016x}-01"
+    row.save(update_fields=["meta"])
+
+    drain()
+
+    linked = [link.context.span_id for link in spans.one("process default").links]
+    assert linked == [id_of(spans.one("send default")), 2]
+
+
+def test_the_spans_of_attempts_are_forgotten_past_a_limit(
+    spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spans_module, "_MOST_RUNS", 2)
+    tracer = OpenTelemetryTracer(spans.provider)
+    ids = [uuid7() for _ in range(3)]
+
+    for number, job_id in enumerate(ids):
+        tracer.note_ran(job_id, 1, str(number))
+
+    assert [tracer.ran(job_id, 1) for job_id in ids] == [None, "1", "2"]
+
+
+def test_a_process_that_ends_waits_for_no_exporter_that_hangs(
+    spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spans_module, "FLUSH_SECONDS", 0.01)
+    never = threading.Event()
+    monkeypatch.setattr(spans.provider, "force_flush", never.wait)
+
+    traces.flush()
+
+    never.set()
 
 
 def test_an_error_marks_the_span(spans: Spans) -> None:

@@ -1,0 +1,1 @@
+"""An app that sets a tracer provider up, as a project does."""
