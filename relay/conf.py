@@ -227,6 +227,8 @@ class Settings:
     max_log_bytes: int = 64 * 1024
     # Of spans: a dict with the keys of OtelSettings.
     otel: OtelSettings = field(default_factory=OtelSettings)
+    # An attempt that runs so long is logged once it has ended; None logs none.
+    slow_job: timedelta | None = None
     # Tasks that metrics and statistics tell apart; later ones are one task, "other".
     metrics_max_tasks: int = 200
     # Of the REST API: a dict with the keys of ApiSettings.
@@ -251,6 +253,8 @@ class Settings:
         object.__setattr__(self, "otel", _read_part("otel", self.otel, OtelSettings))
         dashboard = _read_part("dashboard", self.dashboard, DashboardSettings)
         object.__setattr__(self, "dashboard", dashboard)
+        if self.slow_job is not None:
+            _check_duration("slow_job", self.slow_job, timedelta(milliseconds=1))
         object.__setattr__(self, "encryption_keys", _read_keys(self.encryption_keys))
         _check_pattern("redacted_names", self.redacted_names)
         for key in _SWITCHES:

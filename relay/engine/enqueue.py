@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice, starmap
 from operator import itemgetter
@@ -24,7 +24,7 @@ from psycopg.pq import TransactionStatus
 
 from relay import counts
 from relay.conf import get_settings
-from relay.engine import wakeup
+from relay.engine import enqueue_log, wakeup
 from relay.engine.connection import ON_DEMAND
 from relay.engine.new_job import (
     COPIED_COLUMNS,
@@ -183,7 +183,7 @@ def insert(job: NewJob, *, using: str) -> KeyHolder | None:
         cursor.execute(statement, values)
         row = cursor.fetchone()
     if row is not None:
-        counts.add(_ENQUEUED, job.queue, job.task)
+        _count([job], {})
     if row is not None and row[0] is not None:
         wakeup.announce(using, job.queue, row[1], row[0])
     return None
@@ -203,11 +203,15 @@ def insert_new(row: ReadyRow, *, using: str) -> None:
     [ready_seq] = _fetch_one(connections[using], INSERT_NEW, row)
     _, task, queue, priority, _, _ = row
     counts.add(_ENQUEUED, queue, task)
+    if enqueue_log.is_on():
+        enqueue_log.log_rows([row])
     wakeup.announce(using, queue, priority, ready_seq)
 
 
-def _count(jobs: Sequence[NewJob], holders: Collection[int]) -> None:
-    """Count jobs, those at some places as held back by their unique keys."""
+def _count(jobs: Sequence[NewJob], holders: Mapping[int, KeyHolder]) -> None:
+    """Count jobs, those at some places as held back by their unique keys; log them."""
+    if enqueue_log.is_on():
+        enqueue_log.log_jobs(jobs, holders)
     if counts.is_on():
         for place, job in enumerate(jobs):
             name = _DEDUPLICATED if place in holders else _ENQUEUED
@@ -344,7 +348,7 @@ def insert_many(jobs: Sequence[NewJob], *, using: str) -> dict[int, KeyHolder]:
         _copy([job for job in jobs if job.unique is None], using=using)
         holders = insert_unique(keyed, using=using)
     places = [place for place, _, _ in keyed]
-    held = {at for at, place in enumerate(places) if place in holders}
+    held = {at: holders[place] for at, place in enumerate(places) if place in holders}
     _count([job for _, job, _ in keyed], held)
     return holders
 
@@ -369,6 +373,7 @@ def _copy_ready(rows: Iterable[ReadyRow], *, using: str) -> None:
     connection = connections[using]
     places: set[tuple[str, int]] = set()
     made: Counter[tuple[str, str]] = Counter()
+    told: list[ReadyRow] | None = [] if enqueue_log.is_on() else None
     waiting = iter(rows)
     with connection.cursor() as cursor:
         _, ready_seq, fifo = _read_clock(cursor)
@@ -379,9 +384,13 @@ def _copy_ready(rows: Iterable[ReadyRow], *, using: str) -> None:
                     block = [_by_policy(row, fifo) for row in block]
                 places.update((row[2], row[3]) for row in block)
                 made.update(map(_QUEUE_AND_TASK, block))
+                if told is not None:
+                    told += block
                 copy.write("\n".join(starmap(copy_line, block)) + "\n")
     for (queue, task), jobs in made.items():
         counts.add(_ENQUEUED, queue, task, amount=jobs)
+    if told is not None:
+        enqueue_log.log_rows(told)
     for queue, priority in places:
         wakeup.announce(using, queue, priority, ready_seq)
 
@@ -410,7 +419,7 @@ def _copy(jobs: Sequence[NewJob], *, using: str) -> None:
         with connection.wrap_database_errors, cursor.copy(_COPY) as copy:
             for job, at in zip(jobs, due, strict=True):
                 copy.write_row((*_ready_row(job), *job.copied(at, now)))
-    _count(jobs, ())
+    _count(jobs, {})
     ready = [job for job, at in zip(jobs, due, strict=True) if at <= now]
     for queue, priority in {(job.queue, job.priority) for job in ready}:
         wakeup.announce(using, queue, priority, ready_seq)

@@ -7,7 +7,7 @@ import contextlib
 import psycopg
 from django.db import connections
 
-from relay.engine import wakeup
+from relay.engine import enqueue_log, wakeup
 from relay.engine.connection import connect
 from relay.engine.enqueue import insert_with
 from relay.engine.new_job import NewJob
@@ -39,6 +39,8 @@ def insert(job: NewJob, *, using: str) -> None:
     ):
         with connection.block():
             ready_seq = insert_with(connection, job)
+        if enqueue_log.is_on():
+            enqueue_log.log_jobs([job], {})
         if ready_seq is not None:
             with contextlib.suppress(psycopg.Error):  # it is there: polling finds it
                 wakeup.notify_with(connection, [(job.queue, job.priority, ready_seq)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +31,8 @@ from relay.tasks import task
 
 __all__ = ["Matched", "cancel_bulk", "count_bulk", "purge_queue", "start_bulk"]
 
+logger = logging.getLogger("relay.operations")
+
 # Jobs changed by one transaction, and found by one statement: whatever was changed is
 # passed over by each search again. Source: docs/howto/many-jobs.md.
 CHUNK: Final = 1_000
@@ -36,6 +40,8 @@ PAGE: Final = 20_000
 # Counted no further.
 COUNT_LIMIT: Final = 100_000
 _WAITING: Final = ("scheduled", "retrying", "queued")
+# Between two records of how far an operation is.
+PROGRESS_SECONDS: Final = 5.0
 # By how much more than was expected an operation may come to.
 GROWTH: Final = 1.1
 
@@ -136,7 +142,9 @@ def cancel_bulk(act: Act, bulk_id: UUID) -> None:
         raise Conflict(f"cannot cancel bulk operation {bulk_id}: it is {bulk.state}")
     rows.update(cancel_requested_at=Now())
     if bulk.state == BulkState.QUEUED:
-        rows.update(state=BulkState.CANCELLED, finished_at=Now())
+        bulk.state = BulkState.CANCELLED
+        rows.update(state=bulk.state, finished_at=Now())
+        act.log("bulk.finished", "bulk operation finished", **_fields(bulk))
     act.note(bulk_id)
 
 
@@ -200,13 +208,16 @@ def _too_many(found: int, expected: int) -> str:
 @task(name="relay.bulk.failed")
 def note_failed(failure: Failure) -> None:
     """Say of a bulk operation that nobody goes on with it."""
-    BulkOperation.objects.using(get_settings().database).filter(
+    rows = BulkOperation.objects.using(get_settings().database).filter(
         job_id=failure.job_id, state__in=(BulkState.QUEUED, BulkState.RUNNING)
-    ).update(
-        state=BulkState.FAILED,
-        finished_at=Now(),
-        error=f"{failure.error_class}: {failure.error_message}",
     )
+    bulk = rows.first()
+    error = f"{failure.error_class}: {failure.error_message}"
+    if bulk is not None and rows.update(
+        state=BulkState.FAILED, finished_at=Now(), error=error
+    ):
+        bulk.state, bulk.error = BulkState.FAILED, error
+        _tell(bulk)
 
 
 @task(name="relay.bulk", on_failure=note_failed)
@@ -228,6 +239,7 @@ class _Run:
         self._state: str | None = None
         self._has_more = False
         self._is_changed = True
+        self._tell_at = time.monotonic() + PROGRESS_SECONDS
 
     def step(self) -> bool:
         """Do one chunk, in one transaction with what is noted of it; False at the end.
@@ -249,7 +261,11 @@ class _Run:
                 using=self._using,
                 update_fields=_WRITTEN,
             )
-            return bulk.state == BulkState.RUNNING
+        has_ended = bulk.state in _ENDED
+        if has_ended or time.monotonic() >= self._tell_at:
+            self._tell_at = time.monotonic() + PROGRESS_SECONDS
+            _tell(bulk)
+        return not has_ended
 
     def _go_on(self, bulk: BulkOperation) -> None:
         if bulk.cancel_requested_at is not None:
@@ -315,6 +331,32 @@ class _Run:
             if len(ids) == 1:
                 return [(ActReport((), ()), 1)]
         return [each for job_id in ids for each in self._reports(bulk, [job_id])]
+
+
+def _tell(bulk: BulkOperation) -> None:
+    """Log how far an operation is, or how it has ended."""
+    who = {"actor": bulk.actor, "reason": bulk.reason}
+    if bulk.state == BulkState.RUNNING:
+        event, message, level = "bulk.progress", "bulk operation goes on", logging.INFO
+    else:
+        event, message = "bulk.finished", "bulk operation finished"
+        is_failed = bulk.state == BulkState.FAILED
+        level = logging.WARNING if is_failed else logging.INFO
+    logger.log(level, message, extra={"event": event, **_fields(bulk), **who})
+
+
+def _fields(bulk: BulkOperation) -> dict[str, Any]:
+    return {
+        "bulk": str(bulk.pk),
+        "action": bulk.action,
+        "state": str(bulk.state),
+        "matched": bulk.matched,
+        "done": bulk.done,
+        "asked": bulk.asked,
+        "skipped": bulk.skipped,
+        "failed": bulk.failed,
+        "error": bulk.error,
+    }
 
 
 def _written(place: Place) -> dict[str, Any]:

@@ -234,6 +234,7 @@ def change(act: Act, verb: str, ids: Sequence[UUID]) -> ActReport:
         act.note(job_id)
     for job_id in report.asked:
         act.note(job_id, asked=True)
+        act.log("job.cancel_requested", "cancel requested", job_id=str(job_id))
     return report
 
 

@@ -97,6 +97,8 @@ def edit_schedule(act: Act, schedule: Schedule, changed: Collection[str]) -> Non
     if changed:
         schedule.save(using=act.using, update_fields=changed)
         act.note(before.name, **_differences(before, schedule, changed))
+        if "enabled" in changed and schedule.enabled != before.enabled:
+            _log_enabled(act, before.name, schedule.enabled)
 
 
 @operation("manage_schedule", subject="schedule")
@@ -131,7 +133,15 @@ def _enable(act: Act, schedule_ids: Iterable[UUID], enabled: bool) -> list[UUID]
     changed = acts.set_enabled(ids, enabled, actor=act.actor.name, using=act.using)
     for schedule_id in changed:
         act.note(names[schedule_id])
+        _log_enabled(act, names[schedule_id], enabled)
     return changed
+
+
+def _log_enabled(act: Act, name: str, enabled: bool) -> None:
+    if enabled:
+        act.log("schedule.enabled", "schedule resumed", schedule=name)
+    else:
+        act.log("schedule.disabled", "schedule paused", schedule=name)
 
 
 def _names(act: Act, schedule_ids: Collection[UUID]) -> dict[UUID, str]:

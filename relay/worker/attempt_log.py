@@ -6,6 +6,7 @@ import logging
 import os
 import time
 import traceback
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final
 
@@ -47,6 +48,7 @@ def log_end(
     outcome: Outcome,
     begun_at: float,
     error: BaseException | None = None,
+    slow: timedelta | None = None,
 ) -> None:
     """Log how an attempt ended.
 
@@ -54,7 +56,10 @@ def log_end(
         error: what the handler raised. Its values and frames may hold what the job was
             given: where some of that is sensitive, the record has the masked traceback
             as text instead.
+        slow: an attempt that ran so long is told of as such, too.
     """
+    if slow is not None:
+        _log_slow(job, begun_at, slow.total_seconds())
     if isinstance(outcome, Completed):
         if logger.isEnabledFor(logging.INFO):
             logger.info("job completed", extra=_fields(job, "job.completed", begun_at))
@@ -79,6 +84,12 @@ def log_end(
         else:
             exc_info = type(error), error, _handler_frames(error)
     logger.log(level, message, extra=extra, exc_info=exc_info)
+
+
+def _log_slow(job: ClaimedJob, begun_at: float, threshold_s: float) -> None:
+    fields = _fields(job, "job.slow", begun_at)
+    if fields["duration_s"] >= threshold_s:
+        logger.warning("job ran long", extra={**fields, "threshold_s": threshold_s})
 
 
 def log_failed_after_all(job: ClaimedJob, reason: str | None) -> None:

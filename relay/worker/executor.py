@@ -81,6 +81,7 @@ class Executor:
         self.reports = reports or Reports()
         context.report_to(worker_id, self.reports)
         self._settings = get_settings()
+        self._slow_job = self._settings.slow_job
         self._middleware = middleware.load()
         # Of completed jobs and of results, by task and queue.
         self._keeps: dict[tuple[str, str], tuple[float | None, float | None]] = {}
@@ -174,7 +175,7 @@ class Executor:
                     _quietly(logs.end, capture)
             if capture is not None:
                 _quietly(self._keep_log, job, task, capture, outcome)
-        _quietly(log_end, job, outcome, begun_at, raised)
+        _quietly(log_end, job, outcome, begun_at, raised, self._slow_job)
         del raised  # its traceback holds this frame
         return outcome
 
@@ -221,7 +222,7 @@ class Executor:
                     _quietly(logs.end, capture)
             if capture is not None:
                 _quietly(self._keep_log, job, task, capture, outcome)
-        _quietly(log_end, job, outcome, begun_at, raised)
+        _quietly(log_end, job, outcome, begun_at, raised, self._slow_job)
         del raised  # its traceback holds this frame
         return outcome
 

@@ -92,7 +92,7 @@ class IsolatingExecutor(Executor):
         except Gone as gone:
             self._nursery.note_end(process, gone.code)
             outcome = self._ended(job, task, gone, interruptible)
-            log_end(job, outcome, begun_at)
+            log_end(job, outcome, begun_at, slow=self._slow_job)
             return outcome
         finally:
             self._nursery.release(task, process, is_good=is_good)

@@ -346,6 +346,10 @@ class Keeper:
                 self._renew_at = sent_at + self._renew_seconds()
             child.is_registered = True
             table.mark_registered()
+            logger.info(
+                "ready",
+                extra={"event": "worker.ready", "worker_id": str(child.worker_id)},
+            )
             self._link.is_sound()
             self._listener.nudge(b"")
 

@@ -143,9 +143,15 @@ class Parent:
             )
         gc.collect()
         gc.freeze()
+        options = self._keeper_options
         logger.info(
             "started",
-            extra={"event": "worker.started", "worker": self._keeper_options.name},
+            extra={
+                "event": "worker.started",
+                "worker": options.name,
+                "queues": list(options.queues),
+                "concurrency": options.concurrency,
+            },
         )
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -388,7 +394,15 @@ class Parent:
         now = time.monotonic()
         if self._signals and self._drain_by is None:
             self._drain_by = now + self._grace.total_seconds()
-            logger.info("draining", extra={"event": "worker.draining"})
+            entries = [one for each in self._shared.tables for one in each.entries()]
+            logger.info(
+                "draining",
+                extra={
+                    "event": "worker.draining",
+                    "worker": self._keeper_options.name,
+                    "inflight": sum(not each.is_over for each in entries),
+                },
+            )
             self._channel.send(kind="drain")
             for process in self._children():
                 os.kill(process.pid, signal.SIGTERM)
@@ -419,7 +433,10 @@ class Parent:
                 "back when their leases run out",
                 extra={"event": "worker.untold", "children": len(self._unsettled)},
             )
-        logger.info("stopped", extra={"event": "worker.stopped"})
+        logger.info(
+            "stopped",
+            extra={"event": "worker.stopped", "worker": self._keeper_options.name},
+        )
         return 0 if not self._unsettled else 1
 
     def _kill_everybody(self) -> None:

@@ -107,6 +107,8 @@ def test_a_change_of_another_setting_keeps_what_was_read() -> None:
         ({"OTEL": {"PARENTS": True}}, "'OTEL'.*'PARENTS'.*'PARENT'"),
         ({"OTEL": {"PARENT": 1}}, "'OTEL'\\]\\['PARENT'.*True or False"),
         ({"OTEL": {"CREATE_LIMIT": -1}}, "'CREATE_LIMIT'.*at least 0"),
+        ({"SLOW_JOB": 5}, "'SLOW_JOB'.*timedelta"),
+        ({"SLOW_JOB": timedelta(0)}, "'SLOW_JOB'.*at least"),
         ({"BACKOFF": 15}, "'BACKOFF'.*relay.Backoff"),
         ({"QUEUES": "mail"}, "'QUEUES'.*list"),
         ({"QUEUES": 5}, "'QUEUES'"),

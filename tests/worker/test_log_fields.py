@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
-import re
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.test import override_settings
 
 from relay import Cancel, Retry, Snooze, current_job, task
 from relay.logging import JobContext, JSONFormatter, KeyValueFormatter
 from relay.testing import drain
-from tests.docs.pages import ROOT
+from tests.log_page import read_log_page
 
-PAGE = ROOT / "docs" / "reference" / "logs.md"
 OF_A_JOB = {"job_id", "task", "queue", "attempt", "failures", "max_retries"}
 
 own = logging.getLogger("shop.tasks")
@@ -26,7 +27,9 @@ own = logging.getLogger("shop.tasks")
 @task(name="tests.fields.act", max_retries=1)
 def act(how: str) -> None:
     own.warning("acting", extra={"how": how, "attempt": "mine"})
-    if how == "fail":
+    if how == "late":
+        time.sleep(0.002)
+    if how in ("fail", "late"):
         raise ValueError('no = "way"\n')
     if how == "retry":
         raise Retry(after=timedelta(days=1))
@@ -34,6 +37,16 @@ def act(how: str) -> None:
         raise Snooze(timedelta(days=1))
     if how == "cancel":
         raise Cancel
+
+
+@task(name="tests.fields.rest")
+def rest() -> None:
+    time.sleep(0.002)
+
+
+@task(name="tests.fields.arest")
+async def arest() -> None:
+    await asyncio.sleep(0.002)
 
 
 @task(name="tests.fields.acoroutine")
@@ -60,21 +73,6 @@ def read(lines: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines.getvalue().splitlines()]
 
 
-def fields_on_page() -> dict[str, tuple[str, set[str]]]:
-    """Return what the page says: by event, the level and the fields."""
-    found: dict[str, tuple[str, set[str]]] = {}
-    before: set[str] = set()
-    for line in PAGE.read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) != 3 or not cells[0].startswith("`"):
-            continue
-        fields = set(re.findall(r"`(\w+)`", cells[2]))
-        before = fields | (before if re.match("those|the same", cells[2]) else set())
-        for event in re.findall(r"`([\w.]+)`", cells[0]):
-            found[event] = cells[1], before
-    return found
-
-
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("how", "event"),
@@ -95,7 +93,7 @@ def test_the_end_of_an_attempt_has_the_fields_of_the_page(
 
     found = {line["event"]: line for line in read(lines) if "event" in line}
     for name in ("job.started", event):
-        level, fields = fields_on_page()[name]
+        level, fields = read_log_page()[name]
         line = found[name]
         general = {"time", "level", "logger", "message", "event", "worker_id"}
         assert set(line) - general - {"exception"} == fields
@@ -177,3 +175,30 @@ def test_the_log_of_a_job_keeps_its_own_fields(lines: io.StringIO) -> None:
 
     [line] = [line for line in read(lines) if line["logger"] == "relay.job"]
     assert (line["job_id"], line["attempt"]) == (str(job.id), 1)
+
+
+@pytest.mark.django_db
+@override_settings(RELAY={"SLOW_JOB": timedelta(milliseconds=1)})
+@pytest.mark.parametrize("how", ["plain", "coroutine", "fail"])
+def test_an_attempt_that_runs_long_is_told_of(how: str, lines: io.StringIO) -> None:
+    made = {"plain": rest, "coroutine": arest, "fail": act}[how]
+    made.using(max_retries=0).enqueue(*(["late"] if how == "fail" else []))
+
+    drain()
+
+    [slow] = [line for line in read(lines) if line.get("event") == "job.slow"]
+    level, fields = read_log_page()["job.slow"]
+    assert slow["level"] == level
+    assert set(slow) >= fields
+    assert slow["duration_s"] >= slow["threshold_s"] == 0.001
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("slow", [None, timedelta(hours=1)])
+def test_others_are_not(slow: timedelta | None, lines: io.StringIO) -> None:
+    with override_settings(RELAY={"SLOW_JOB": slow}):
+        rest.enqueue()
+
+        drain()
+
+    assert "job.slow" not in {line.get("event") for line in read(lines)}

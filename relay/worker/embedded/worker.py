@@ -53,6 +53,7 @@ class EmbeddedWorker:
         self._options = options
         self._grace = grace
         self._asked_name = name
+        self._name = name or f"{socket.gethostname()}-{os.getpid()}"
         self._margin = fence_margin(get_settings().lease).total_seconds()
         self._memory = _memory_file()
         os.ftruncate(self._memory, SharedState.size_bytes(1, CAPACITY))
@@ -69,7 +70,7 @@ class EmbeddedWorker:
         self._are_files_closed = False
         self._helper = Helper(
             Order(
-                name=name or f"{socket.gethostname()}-{os.getpid()}",
+                name=self._name,
                 supervisor=str(uuid7()),
                 queues=list(options.queues),
                 concurrency=options.concurrency,
@@ -229,7 +230,15 @@ class EmbeddedWorker:
         now = time.monotonic()
         if self._is_asked_to_stop and self._drain_by is None:
             self._drain_by = now + self._grace.total_seconds()
-            logger.info("draining", extra={"event": "worker.draining"})
+            entries = list(self._table.entries())
+            logger.info(
+                "draining",
+                extra={
+                    "event": "worker.draining",
+                    "worker": self._name,
+                    "inflight": sum(not each.is_over for each in entries),
+                },
+            )
             self._channel.send(kind="drain")
         if self._drain_by is None or self._loop is None:
             return
@@ -279,7 +288,12 @@ class EmbeddedWorker:
         self._introduce()
         logger.info(
             "started",
-            extra={"event": "worker.started", "worker_id": str(worker_id)},
+            extra={
+                "event": "worker.started",
+                "worker": self._name,
+                "queues": list(self._options.queues),
+                "concurrency": self._options.concurrency,
+            },
         )
 
     def _run_loop(self, loop: EmbeddedLoop) -> None:
@@ -318,7 +332,7 @@ class EmbeddedWorker:
                 extra={"event": "worker.untold"},
             )
         self._close_files()
-        logger.info("stopped", extra={"event": "worker.stopped"})
+        logger.info("stopped", extra={"event": "worker.stopped", "worker": self._name})
         self._ended.set()
 
     def _close_files(self) -> None:

@@ -1,0 +1,57 @@
+"""A record of each job that is enqueued, or was there already: at DEBUG.
+
+Whoever inserts asks is_on() once for a call, not for each job.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from relay.engine.new_job import KeyHolder, NewJob
+
+__all__ = ["is_on", "log_jobs", "log_rows"]
+
+logger = logging.getLogger("relay.engine")
+
+
+def is_on() -> bool:
+    """Tell whether anybody wants to hear of each job."""
+    return logger.isEnabledFor(logging.DEBUG)
+
+
+def log_rows(rows: Iterable[tuple[UUID, str, str, int, int, str]]) -> None:
+    """Log plain jobs that were inserted, as enqueue.ReadyRow has them."""
+    for job_id, task, queue, priority, max_retries, args in rows:
+        job = NewJob(job_id, task, queue, args, max_retries, priority)
+        _log(job, job_id, "job enqueued", "job.enqueued")
+
+
+def log_jobs(jobs: Sequence[NewJob], holders: Mapping[int, KeyHolder]) -> None:
+    """Log jobs that were inserted, but at some places those that hold their keys."""
+    for place, job in enumerate(jobs):
+        holder = holders.get(place)
+        if holder is None:
+            _log(job, job.id, "job enqueued", "job.enqueued")
+        else:
+            _log(job, holder.id, "job was there already", "job.deduplicated")
+
+
+def _log(job: NewJob, job_id: UUID, message: str, event: str) -> None:
+    """Log a job without what it is called with: of a unique key there is its hash."""
+    delay = None if job.run_in is None else max(job.run_in, timedelta(0))
+    logger.debug(
+        message,
+        extra={
+            "event": event,
+            "job_id": str(job_id),
+            "task": job.task,
+            "queue": job.queue,
+            "priority": job.priority,
+            "run_at": None if job.run_at is None else job.run_at.isoformat(),
+            "delay_s": None if delay is None else delay.total_seconds(),
+            "unique_key": None if job.unique is None else job.unique.key.hex(),
+        },
+    )
