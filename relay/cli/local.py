@@ -5,14 +5,14 @@ from __future__ import annotations
 import getpass
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 from uuid import UUID
 
 import django
-from django.db import connections
+from django.db import connections, transaction
 
 from relay import codec, operations, queries
 from relay.cli.bodies import edit_options, enqueue_options, plan_options, set_schedule
@@ -31,10 +31,9 @@ from relay.exceptions import (
     UnknownTask,
 )
 from relay.handles import JobHandle
-from relay.models import ApiToken, Schedule
+from relay.models import Schedule
 from relay.operations import PERMISSIONS, Actor, parse
 from relay.operations.matching import OWN_TASKS
-from relay.queries.reading import instant
 from relay.tasks import all_tasks
 
 __all__ = ["Local"]
@@ -174,8 +173,12 @@ class Local:
         operations.resume_queue(self._actor, name)
         return self.get_queue(name)
 
-    def order_queue(self, name: str, order: str) -> Document:
-        operations.order_queue(self._actor, name, cast("Any", order))
+    def change_queue(self, name: str, body: Body) -> Document:
+        with transaction.atomic(using=get_settings().database):
+            if "policy" in body:
+                operations.order_queue(self._actor, name, body["policy"])
+            if "weight" in body:
+                operations.weigh_queue(self._actor, name, body["weight"])
         return self.get_queue(name)
 
     def purge_queue(self, name: str, *, expected: int | None) -> Document:
@@ -201,6 +204,11 @@ class Local:
         else:
             operations.stop_worker(self._actor, key)
         return self.get_worker(worker_id)
+
+    def delete_worker(self, worker_id: str) -> Document:
+        worker = self.get_worker(worker_id)
+        operations.delete_worker(self._actor, UUID(worker_id))
+        return worker
 
     # --- schedules and tasks ---------------------------------------------------------
 
@@ -289,8 +297,11 @@ class Local:
     # --- tokens ----------------------------------------------------------------------
 
     def list_tokens(self) -> Document:
-        rows = ApiToken.objects.using(get_settings().database).order_by("-id")
-        return {"results": [_token(row) for row in rows]}
+        return all_pages(
+            lambda cursor: queries.list_tokens(
+                self._actor, limit=MOST_LISTED, cursor=cursor
+            )
+        )
 
     def create_token(self, body: Body) -> Document:
         options: dict[str, Any] = {"scopes": body["scopes"], "queues": body["queues"]}
@@ -298,12 +309,12 @@ class Local:
             life = body["expires_in"]
             options["expires_in"] = None if life is None else timedelta(seconds=life)
         made = operations.create_token(self._actor, body["name"], **options)
-        return {**_token(made.token), "secret": made.secret}
+        token = queries.get_token(self._actor, made.token.pk)
+        return {**token, "secret": made.secret}
 
     def revoke_token(self, token_id: str) -> Document:
         operations.revoke_token(self._actor, UUID(token_id))
-        rows = ApiToken.objects.using(get_settings().database)
-        return _token(rows.get(pk=token_id))
+        return queries.get_token(self._actor, token_id)
 
 
 def _decoded(body: Body) -> dict[str, Any]:
@@ -343,18 +354,3 @@ def _row(name: str) -> Schedule:
     if found is None:
         raise NotFound(f"schedule {name!r} does not exist")
     return found
-
-
-def _token(row: ApiToken) -> Mapping[str, Any]:
-    return {
-        "id": str(row.pk),
-        "name": row.name,
-        "prefix": row.prefix,
-        "scopes": row.scopes,
-        "queues": row.queues,
-        "created_by": row.created_by,
-        "created_at": instant(row.created_at),
-        "expires_at": instant(row.expires_at),
-        "revoked_at": instant(row.revoked_at),
-        "last_used_at": instant(row.last_used_at),
-    }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from relay.cli.errors import UnreachableError, UsageError
+from relay.cli.errors import UnreachableError
 from relay.cli.flags import MOST_LISTED
 from relay.cli.http import ANSWER_SECONDS, Answer, Http, path
 from relay.cli.printer import Document
@@ -155,8 +155,7 @@ class Remote:
     def resume_queue(self, name: str) -> Document:
         return self._post("queues", name, "resume")
 
-    def order_queue(self, name: str, order: str) -> Document:
-        body = {"policy": order}
+    def change_queue(self, name: str, body: Body) -> Document:
         return self._patch("queues", name, body=body)
 
     def purge_queue(self, name: str, *, expected: int | None) -> Document:
@@ -173,6 +172,11 @@ class Remote:
 
     def ask_worker(self, act: WorkerAct, worker_id: str) -> Document:
         return self._post("workers", worker_id, _WORKER_ACTS[act])
+
+    def delete_worker(self, worker_id: str) -> Document:
+        worker = self.get_worker(worker_id)
+        self._ask("DELETE", "workers", worker_id)
+        return worker
 
     def list_schedules(self) -> Document:
         return all_pages(
@@ -245,13 +249,15 @@ class Remote:
     # --- tokens ----------------------------------------------------------------------
 
     def list_tokens(self) -> Document:
-        raise _only_in_process()
+        return all_pages(
+            lambda cursor: self._page("tokens", limit=MOST_LISTED, cursor=cursor)
+        )
 
     def create_token(self, body: Body) -> Document:
-        raise _only_in_process()
+        return self._post("tokens", body=body)
 
     def revoke_token(self, token_id: str) -> Document:
-        raise _only_in_process()
+        return self._post("tokens", token_id, "revoke")
 
 
 def _document(answer: Any) -> Document:
@@ -275,9 +281,3 @@ def _strange() -> UnreachableError:
 
 def _expected(count: int | None) -> Body:
     return {} if count is None else {"expected": count}
-
-
-def _only_in_process() -> UsageError:
-    return UsageError(
-        "tokens are made and revoked beside the database alone: manage.py relay token"
-    )

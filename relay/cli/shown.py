@@ -236,7 +236,7 @@ TOKENS: Final[Sequence[Column]] = (
     Column("QUEUES", lambda each: ",".join(each["queues"] or ["all"]), can_cut=True),
     _since("expires_at", "EXPIRES"),
     _since("last_used_at", "USED"),
-    Column("STATE", lambda each: "revoked" if each["revoked_at"] else ""),
+    _key("state"),
 )
 AUDIT: Final[Sequence[Column]] = (
     _key("at"),

@@ -320,6 +320,7 @@ def test_a_dry_run_changes_nothing(relay: Run) -> None:
         ("enqueue", "testproject.tasks.add"),
         ("pause", "low"),
         ("queues", "set", "low", "--order", "fifo"),
+        ("queues", "set", "low", "--weight", "2"),
         ("queues", "purge", "low"),
         ("prune", "--older-than", "30d"),
         ("token", "create", "x", "--scopes", "read"),

@@ -189,7 +189,7 @@ def later() -> Job:
     return some("scheduled", run_at=datetime(2999, 1, 1, tzinfo=UTC))
 
 
-def worker() -> Worker:
+def worker(**values: Any) -> Worker:
     return Worker.objects.create(
         name="w2",
         host="h",
@@ -198,6 +198,7 @@ def worker() -> Worker:
         concurrency=1,
         version="1",
         lease_expires_at=Now() + timedelta(hours=1),
+        **values,
     )
 
 
@@ -249,6 +250,13 @@ ACTS: list[tuple[str, Callable[[], Any]]] = [
     ("resume low", lambda: ""),
     ("pause nowhere", lambda: ""),
     ("queues set low --order fifo", lambda: ""),
+    ("queues set low --weight 6 --order priority", lambda: ""),
+    ("queues set low --weight 0", lambda: ""),
+    ("queues set low", lambda: ""),
+    ("workers rm {0} --yes", lambda: worker(state="lost").pk),
+    ("workers rm {0} --yes", lambda: worker().pk),
+    ("token create laptop --scopes everything", lambda: ""),
+    ("token revoke {0} --yes", lambda: uuid7()),
     ("queues purge low --yes", lambda: ""),
     ("workers quiet {0}", lambda: worker().pk),
     ("workers stop {0} --yes", lambda: worker().pk),
@@ -322,11 +330,17 @@ def test_the_first_command_lines_still_run(
         assert result.out, line
 
 
-def test_tokens_are_for_who_has_the_database(remote: Run) -> None:
-    result = remote("token", "ls")
+def test_tokens_are_made_and_revoked_over_http_too(remote: Run) -> None:
+    made = remote("token", "create", "laptop", "--scopes", "read", "--expires-in", "2h")
+    secret = made.out.strip()
+    first = remote("token", "ls", "--json").json["results"][0]
+    revoked = remote("token", "revoke", first["id"][:-1], "--yes")
 
-    assert result.code == 2
-    assert "manage.py relay token" in result.err
+    assert secret.startswith(first["prefix"])
+    assert (first["name"], first["state"]) == ("laptop", "active")
+    assert revoked.code == 0
+    assert remote("token", "ls", "--json").json["results"][0]["state"] == "revoked"
+    assert secret not in remote("token", "ls", "--json").out
 
 
 def test_a_token_that_is_none_is_not_let_in(

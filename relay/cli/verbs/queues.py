@@ -1,4 +1,4 @@
-"""Queues: listed, shown, paused, resumed, ordered, purged."""
+"""Queues: listed, shown, paused, resumed, changed, purged."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from relay.cli import flags, shown
+from relay.cli.errors import UsageError
 from relay.cli.printer import Document
 from relay.cli.session import Session
 from relay.cli.tree import Branch
@@ -18,7 +19,7 @@ __all__ = ["grow"]
 
 def grow(root: Branch) -> None:
     """Add the noun queues, and its verbs that stand alone too."""
-    queues = root.noun("queues", "list, show, pause, resume, order and purge queues")
+    queues = root.noun("queues", "list, show, pause, resume, change and purge queues")
     queues.verb("ls", _list, "list queues", flags.watch_flags())
     queues.verb("show", _show, "show one queue", flags.name_of("queue"))
     for branch in (queues, root):
@@ -39,14 +40,17 @@ def grow(root: Branch) -> None:
             _names(),
             flags.write_flags(),
         )
-    order = queues.verb(
+    change = queues.verb(
         "set", _set, "change a queue", flags.name_of("queue"), flags.write_flags()
     )
-    order.add_argument(
-        "--order",
-        choices=("priority", "fifo"),
-        required=True,
-        help="by priority, or as they come",
+    change.add_argument(
+        "--order", choices=("priority", "fifo"), help="by priority, or as they come"
+    )
+    change.add_argument(
+        "--weight",
+        type=int,
+        metavar="N",
+        help="how often workers that start without -q claim from it first (1 to 1,000)",
     )
     purge = queues.verb(
         "purge",
@@ -115,12 +119,17 @@ def _each(session: Session, act: Callable[[str], Document], verb: str) -> None:
 
 
 def _set(session: Session) -> None:
-    name, order = session.options.name, session.options.order
+    name, given = session.options.name, session.options
+    asked = {"policy": given.order, "weight": given.weight}
+    body = {field: value for field, value in asked.items() if value is not None}
+    if not body:
+        raise UsageError("give --order or --weight")
     if session.is_dry:
         session.transport.get_queue(name)
-        session.would(f"order queue {name} by {order}", name=name)
+        said = ", ".join(f"{field} {value}" for field, value in body.items())
+        session.would(f"change queue {name}: {said}", name=name, **body)
         return
-    queue = session.transport.order_queue(name, order)
+    queue = session.transport.change_queue(name, body)
     session.each([name], lambda _: queue, verb="changed", id_name="name")
 
 

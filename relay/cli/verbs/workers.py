@@ -1,4 +1,4 @@
-"""Workers: listed, shown, quieted, resumed, stopped."""
+"""Workers: listed, shown, quieted, resumed, stopped, deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ACTS: Final[dict[WorkerAct, tuple[str, str]]] = {
 
 def grow(root: Branch) -> None:
     """Add the noun workers."""
-    workers = root.noun("workers", "list, show, quiet, resume and stop workers")
+    workers = root.noun("workers", "list, show, quiet, resume, stop and delete workers")
     workers.verb("ls", _list, "list workers", flags.watch_flags())
     workers.verb("show", _show, "show one worker", flags.ids(nargs=1))
     for act, (help, _) in _ACTS.items():
@@ -33,6 +33,13 @@ def grow(root: Branch) -> None:
             flags.ids(),
             flags.sure_flags() if act == "stop" else flags.write_flags(),
         )
+    workers.verb(
+        "rm",
+        _delete,
+        "delete workers that have stopped or are lost",
+        flags.ids(),
+        flags.sure_flags(),
+    )
 
 
 def _list(session: Session) -> None:
@@ -69,3 +76,17 @@ def _ask(session: Session, act: WorkerAct) -> None:
         return session.transport.ask_worker(act, found["id"])
 
     session.each(ids, ask, verb=_ACTS[act][1])
+
+
+def _delete(session: Session) -> None:
+    ids = session.options.ids
+    if not session.is_dry:
+        session.confirm(f"delete {len(ids)} worker{'s' if len(ids) > 1 else ''}")
+
+    def delete(text: str) -> Document:
+        found = _find(session, text)
+        if session.is_dry:
+            return {**found, "dry_run": True}
+        return session.transport.delete_worker(found["id"])
+
+    session.each(ids, delete, verb="deleted")
