@@ -90,6 +90,56 @@ def test_a_page_renews_itself_and_rests_when_told(
     assert page.input_value("#live-every") == "0"
 
 
+def test_a_region_without_news_is_not_sent_and_its_ages_go_on(
+    open_page: Callable[..., Page], log_in: Callable[[Page], None]
+) -> None:
+    job = make_job("failed", finished_at=timezone.now())
+    page = open_page()
+    log_in(page)
+    page.goto("jobs/")
+    page.evaluate("localStorage.setItem('relay.every', '0')")
+    old = page.inner_text(f"#job-{job.pk} time.ago >> nth=1")
+
+    assert status_of_renewal(page) == 304
+    page.wait_for_function(
+        "([at, old]) => document.querySelectorAll(at)[1].textContent !== old",
+        arg=[f"#job-{job.pk} time.ago", old],
+    )
+    make_job("failed")
+
+    assert status_of_renewal(page) == 200
+    assert status_of_renewal(page) == 304
+
+
+def status_of_renewal(page: Page) -> int:
+    with page.expect_response(lambda answer: "part=jobs" in answer.url) as found:
+        page.evaluate(
+            "document.querySelector('#jobs').dispatchEvent(new Event('relay:tick'))"
+        )
+    status: int = found.value.status
+    # The next one is asked for once this one is through.
+    page.wait_for_function("!document.querySelector('#jobs.htmx-request')")
+    return status
+
+
+def test_a_line_for_a_shell_is_copied(
+    open_page: Callable[..., Page], log_in: Callable[[Page], None]
+) -> None:
+    job = make_job("failed", args={"args": ["it's <b>"], "kwargs": {}})
+    page = open_page()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    log_in(page)
+    page.goto(f"jobs/{job.pk}/")
+    page.click("#shell summary")
+
+    page.click("[data-copy=curl-look]")
+    page.wait_for_selector("[data-copy=curl-look][data-copied]")
+
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == page.text_content("#curl-look")
+    assert str(job.pk) in copied
+
+
 def test_keys_lead_through_the_pages_and_may_be_switched_off(
     open_page: Callable[..., Page], log_in: Callable[[Page], None]
 ) -> None:

@@ -7,10 +7,12 @@ import json
 import re
 import subprocess
 from collections.abc import Callable
+from io import StringIO
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from django.core.management import call_command
 from django.test import Client, RequestFactory
 from django.utils import timezone
 
@@ -89,6 +91,36 @@ def test_a_shell_reads_each_line_as_one_command() -> None:
     for word in ("--priority=-5", "--tag=--yes", "it's", "1.5s", "default"):
         assert word in called
     assert called[-1] == ECHO
+
+
+def run(called: list[str]) -> str:
+    """Run a line as manage.py has it."""
+    out = StringIO()
+    call_command(*called, stdout=out, stderr=StringIO())
+    return out.getvalue()
+
+
+@pytest.mark.django_db
+def test_the_command_line_takes_its_lines() -> None:
+    job = make_job(
+        "failed",
+        task=ECHO,
+        args={"args": [], "kwargs": {"value": [HOSTILE, {HOSTILE: 1}]}},
+        tags=["it's", "--yes"],
+        priority=-5,
+        timeout_ms=1_500,
+    )
+    found = {name: words(text) for name, text in texts(job).items()}
+
+    assert str(job.pk) in run(found["cli-look"])
+    run(found["cli-again"])
+    run(words(f"relay replay {job.pk}"))
+
+    made, replay = Job.objects.exclude(pk=job.pk).order_by("created_at", "id")
+    for name in ("task", "args", "queue", "priority", "timeout_ms", "max_retries"):
+        assert getattr(made, name) == getattr(job, name), name
+    assert sorted(made.tags or ()) == ["--yes", "it's"]
+    assert replay.replay_of == job.pk
 
 
 @pytest.mark.django_db
