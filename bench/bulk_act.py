@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from statistics import median
 from typing import Any, Final
 
@@ -67,15 +68,11 @@ def ask(client: Any, runs: int) -> dict[str, list[float]]:
         hidden = r'name="(filter|expected|capped)" value="([^"]*)"'
         carried = dict(re.findall(hidden, page.text))
         answer = {**form, **carried, "answer": "yes", "typed": carried["expected"]}
-        done, took = timed(
-            lambda given=answer: client.post("/dashboard/jobs/all/", given)
-        )
+        done, took = timed(partial(client.post, "/dashboard/jobs/all/", answer))
         assert done.status_code == 302, done.status_code  # noqa: S101 - a measurement of nothing else
         taken.setdefault("dashboard, its answer", []).append(took)
         done, took = timed(
-            lambda: client.post(
-                "/v1/jobs/bulk", body, content_type="application/json"
-            )
+            lambda: client.post("/v1/jobs/bulk", body, content_type="application/json")
         )
         assert done.status_code == 202, done.content  # noqa: S101 - as above
         taken.setdefault("REST", []).append(took)

@@ -58,12 +58,21 @@ class ScheduleForm(ArgumentsForm):
         required=False, label=gettext_lazy("Priority; empty for the task's")
     )
     catch_up = forms.ChoiceField(
-        choices=CatchUp.choices,
+        choices=[
+            (CatchUp.LATEST, gettext_lazy("the latest")),
+            (CatchUp.ALL, gettext_lazy("all of them")),
+            (CatchUp.NONE, gettext_lazy("none of them")),
+        ],
         initial=CatchUp.LATEST,
         label=gettext_lazy("Missed runs that are caught up"),
     )
     overlap = forms.ChoiceField(
-        choices=Overlap.choices,
+        choices=[
+            (Overlap.ALLOW, gettext_lazy("the next one runs beside it")),
+            (Overlap.SKIP, gettext_lazy("the next one is left out")),
+            (Overlap.QUEUE, gettext_lazy("the next one waits")),
+            (Overlap.CANCEL, gettext_lazy("it is cancelled")),
+        ],
         initial=Overlap.ALLOW,
         label=gettext_lazy("While an earlier run has not ended"),
     )

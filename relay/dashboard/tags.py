@@ -69,6 +69,10 @@ _WORDS: Final = {
     "quiet": gettext_lazy("quiet"),
     "draining": gettext_lazy("draining"),
     "stopped": gettext_lazy("stopped"),
+    "fired": gettext_lazy("fired"),
+    "missed": gettext_lazy("missed"),
+    "skipped": gettext_lazy("skipped"),
+    "waiting": gettext_lazy("waiting"),
 }
 
 # --- addresses -----------------------------------------------------------------------
