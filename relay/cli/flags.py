@@ -14,6 +14,7 @@ __all__ = [
     "ids",
     "list_flags",
     "name_of",
+    "order_flags",
     "output_flags",
     "several_flags",
     "sure_flags",
@@ -130,6 +131,17 @@ def list_flags() -> argparse.ArgumentParser:
         "--cursor", metavar="TEXT", help="go on where the next of a document says"
     )
     group.add_argument("--all", action="store_true", help="all, page by page")
+    return parser
+
+
+def order_flags() -> argparse.ArgumentParser:
+    """Return --order, of lists of jobs."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--order",
+        choices=("id", "-id", "run_at", "finished_at", "-finished_at"),
+        help="another order that the index of the list gives; write --order=-id",
+    )
     return parser
 
 

@@ -65,8 +65,12 @@ class Local:
 
     # --- jobs ------------------------------------------------------------------------
 
-    def list_jobs(self, filter: str, *, limit: int, cursor: str | None) -> Document:
-        return queries.list_jobs(self._actor, parse(filter), limit=limit, cursor=cursor)
+    def list_jobs(
+        self, filter: str, *, limit: int, cursor: str | None, order: str | None = None
+    ) -> Document:
+        return queries.list_jobs(
+            self._actor, parse(filter), order=order, limit=limit, cursor=cursor
+        )
 
     def count_jobs(self, filter: str) -> Document:
         return queries.count_jobs(self._actor, parse(filter))

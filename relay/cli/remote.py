@@ -73,8 +73,12 @@ class Remote:
 
     # --- jobs ------------------------------------------------------------------------
 
-    def list_jobs(self, filter: str, *, limit: int, cursor: str | None) -> Document:
-        return self._page("jobs", q=filter or None, limit=limit, cursor=cursor)
+    def list_jobs(
+        self, filter: str, *, limit: int, cursor: str | None, order: str | None = None
+    ) -> Document:
+        return self._page(
+            "jobs", q=filter or None, order=order, limit=limit, cursor=cursor
+        )
 
     def count_jobs(self, filter: str) -> Document:
         return self._get("jobs", "count", q=filter or None)

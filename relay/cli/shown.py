@@ -172,6 +172,7 @@ QUEUES: Final[Sequence[Column]] = (
     _key("name", "QUEUE"),
     Column("STATE", lambda each: "paused" if each["paused"] else "open"),
     _key("policy", "ORDER"),
+    _number("weight"),
     Column("LATENCY", lambda each: length(each["latency"]), is_number=True),
     _count("queued"),
     _count("running"),

@@ -39,7 +39,9 @@ class Transport(Protocol):
 
     # --- jobs ------------------------------------------------------------------------
 
-    def list_jobs(self, filter: str, *, limit: int, cursor: str | None) -> Document: ...
+    def list_jobs(
+        self, filter: str, *, limit: int, cursor: str | None, order: str | None = None
+    ) -> Document: ...
 
     def count_jobs(self, filter: str) -> Document: ...
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import shlex
 
+import pytest
+from django.test import RequestFactory
+
+from relay import queries
+from relay.cli import console
+from relay.dashboard import elsewhere
 from relay.models import BulkOperation
+from relay.operations import Actor
 from tests.cli.conftest import Run
 from tests.operations.factory import make_job
 
@@ -73,3 +80,30 @@ def test_bytes_that_are_no_text_are_refused(relay: Run, words: tuple[str, ...]) 
 
     assert (result.code, result.out) == (2, "")
     assert "UTF-8" in result.err
+
+
+def test_what_the_dashboard_gives_to_copy_is_taken(relay: Run) -> None:
+    job = make_job(
+        "failed",
+        task="testproject.tasks.add",
+        args={"args": [1, "it's $HOME"], "kwargs": {}},
+        priority=-5,
+        timeout_ms=1_500,
+        tags=["-x", "a b"],
+    )
+    root = Actor(name="root", source="dashboard")
+    request = RequestFactory().get("/")
+
+    found = elsewhere.lines(request, root, queries.get_job(root, job.pk))
+
+    texts = [each.text for each in found if each.text.startswith("relay ")]
+    assert len(texts) == 2
+    for text in texts:
+        words = shlex.split(text)[1:]
+        console.make_parser().parse_args(words)
+        if words[0] == "enqueue":
+            body = relay(*words, "--dry-run", "--json").json["body"]
+            assert (body["args"], body["tags"]) == ([1, "it's $HOME"], ["-x", "a b"])
+            assert (body["priority"], body["timeout"]) == (-5, 1.5)
+        else:
+            assert relay(*words).code == 0

@@ -145,6 +145,9 @@ LOOKS = [
     "audit",
     "audit --subject token --limit 1",
     "audit --target x",
+    "jobs --order=id",
+    "jobs state:completed --order=finished_at",
+    "jobs state:queued --order=id",
     # What is not there, or cannot be taken.
     "job {missing}",
     "job 01890a5d",

@@ -31,6 +31,7 @@ def grow(root: Branch) -> None:
         "list failed jobs",
         flags.filter_flags(),
         flags.list_flags(),
+        flags.order_flags(),
         flags.watch_flags(),
     )
     dlq.verb("groups", _groups, "group failed jobs by task and error")

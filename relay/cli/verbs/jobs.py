@@ -16,7 +16,7 @@ def grow(root: Branch, jobs: Branch) -> None:
     """Add the verbs, to the root and to the noun jobs."""
     which, listed = flags.filter_flags(), flags.list_flags()
     watched = flags.watch_flags()
-    jobs.verb("ls", _list, "list jobs", which, listed, watched)
+    jobs.verb("ls", _list, "list jobs", which, listed, flags.order_flags(), watched)
     for branch, name in ((jobs, "show"), (root, "job")):
         parser = branch.verb(
             name, show_job, "show one job", flags.ids(nargs=1), watched
@@ -25,7 +25,12 @@ def grow(root: Branch, jobs: Branch) -> None:
             "--logs", action="store_true", help="with what its attempts have logged"
         )
     listing = root.verb(
-        "ls", _list_queue, "list the jobs of a queue by state", listed, watched
+        "ls",
+        _list_queue,
+        "list the jobs of a queue by state",
+        listed,
+        flags.order_flags(),
+        watched,
     )
     listing.add_argument("queue_name", metavar="QUEUE", nargs="?")
     listing.add_argument("states", metavar="STATE", nargs="*")
@@ -61,8 +66,9 @@ def _list_queue(session: Session) -> None:
 
 def fetching(session: Session, filter: str) -> Fetch:
     """Return what fetches a page of the jobs that match."""
+    order = session.option("order")
     return lambda limit, cursor: session.transport.list_jobs(
-        filter, limit=limit, cursor=cursor
+        filter, limit=limit, cursor=cursor, order=order
     )
 
 
