@@ -59,13 +59,14 @@ _FILTERED: Final = ("?task=shop.task_7", "?state=failed&error=ConnectionError")
 ADDRESSES: Final = (
     *(f"/v1/jobs{query}" for query in (*_JOBS, *_FILTERED)),
     *("/v1/jobs/count?state=failed", "/v1/failures", "/v1/queues", "/v1/workers"),
-    *("/v1/schedules", "/v1/bulk", "/v1/stats"),
+    *("/v1/schedules", "/v1/bulk", "/v1/audit", "/v1/tasks", "/v1/stats"),
     *(f"/dashboard/jobs/{query}" for query in (*_JOBS, *_FILTERED)),
     *(f"/dashboard/{page}" for page in ("", "failures/", "queues/", "workers/")),
     *(f"/dashboard/{page}" for page in ("schedules/", "bulk/", "metrics/", "system/")),
     *(f"/admin/relay/job/{query}" for query in _JOBS),
     *(f"/admin/relay/{name}/" for name in ("queue", "worker", "schedule")),
     *("/admin/relay/occurrence/", "/admin/relay/bulkoperation/"),
+    "/admin/relay/audit/",
 )
 
 
