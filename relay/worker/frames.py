@@ -7,6 +7,7 @@ corrupted can send nonsense, but nothing that would run here.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import struct
 from collections.abc import Callable
@@ -32,6 +33,8 @@ __all__ = [
 
 _HEAD: Final = struct.Struct("=Q")
 _CHUNK_BYTES: Final = 1 << 18
+# It is stored: nothing that PostgreSQL refuses may come from a process gone astray.
+_SPAN: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +115,10 @@ def unpack(document: bytes) -> Answer | Progress:
     is_worn, log, span = rest
     kind = {kind.__name__: kind for kind in get_args(Outcome)}[name]
     outcome: Outcome = kind(**{name: _value(pair) for name, pair in values.items()})
-    return Answer(outcome=outcome, is_worn=is_worn, log=log, span=span)
+    is_span = isinstance(span, str) and _SPAN.fullmatch(span) is not None
+    return Answer(
+        outcome=outcome, is_worn=is_worn, log=log, span=span if is_span else None
+    )
 
 
 def _plain(value: Any) -> list[Any]:

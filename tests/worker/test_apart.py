@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ PROGRESS = Progress(percent=99.0)
 ANSWER = Answer(
     outcome=Completed(uuid7(), 1, "7", None), is_worn=False, log="a line of it"
 )
+SPAN = f"00-{1:032x}-{2:016x}-01"
 
 
 class Peer:
@@ -64,3 +67,16 @@ def test_a_frame_that_comes_in_parts_is_received_once_it_is_whole(peer: Peer) ->
     last = peer.process.receive(60.0)
     assert last is not None
     assert unpack(last) == ANSWER
+
+
+@pytest.mark.parametrize(
+    ("sent", "taken"),
+    [(SPAN, SPAN), (None, None), ("\x00", None), (f"{SPAN}\x00", None), (7, None)],
+)
+def test_what_is_no_span_is_not_taken_for_one(sent: Any, taken: str | None) -> None:
+    frame = pack_answer(replace(ANSWER, span=sent))
+
+    answer = unpack(frame[8:])
+
+    assert isinstance(answer, Answer)
+    assert answer.span == taken
