@@ -169,7 +169,7 @@ class Project:
                 else:
                     assert is_known_command(line), line
 
-    def python(self, *, after: str = "") -> str:
+    def python(self, *, before: str = "", after: str = "") -> str:
         """Run the blocks that are no files, one after the other in one process."""
         loose = [
             for_this_django(block.text)
@@ -178,7 +178,9 @@ class Project:
         ]
         script = self.folder / "loose.py"
         script.write_text(
-            "\n".join(["import django", "django.setup()", *loose, dedent(after)])
+            "\n".join(
+                ["import django", "django.setup()", before, *loose, dedent(after)]
+            )
         )
         return self.run("loose.py")
 

@@ -19,6 +19,11 @@ SHOWN = {"", "text", "yaml", "dockerfile"}
 KNOWN = SHOWN | {"python", "console", "sql", "ini", "toml"}
 # Run in one folder, one after the other: test_tutorial.py.
 FROM_NOTHING = {"first-job.md", "failures.md", "schedules.md"}
+# In the process of the page's own lines: another one would take longer than it.
+MIGRATE = """
+from django.core.management import call_command
+call_command("migrate", verbosity=0)
+"""
 _COMMAND = re.compile(r"\b(relay_\w+)\b(.*)")
 _OPTION = re.compile(r"--[a-z][a-z-]+")
 
@@ -94,10 +99,9 @@ def test_a_page_runs_as_printed(
     if django.VERSION < (6, 0) and "from django.tasks import" in page.read_text():
         pytest.importorskip("django_tasks")
     project = Project(tmp_path, database, blocks(page))
-    project.run("manage.py", "migrate")
 
     try:
-        project.python()
+        project.python(before=MIGRATE)
         project.sql()
         project.console()
     finally:
