@@ -22,6 +22,11 @@ _INLINE: Final = re.compile(
 _DRAWN: Final = re.compile(
     r'<(?P<tag>svg|path|line|circle)(?P<before>[^>]*?) style="(?P<style>[^"]*)"'
 )
+# What the theme leaves unsaid: of what level a heading is, and that keys scroll code.
+_UNSAID: Final = {
+    'role="heading">': 'role="heading" aria-level="2">',
+    "<pre>": '<pre tabindex="0">',
+}
 _FOLDER: Final = "_static/"
 # What a browser fetches by itself; a link is followed by people.
 _FETCHED: Final = {
@@ -52,7 +57,10 @@ def close(html: str, to_root: str) -> tuple[str, dict[str, str]]:
             return f'<script src="{to_root}{path}"></script>'
         return f'<link rel="stylesheet" href="{to_root}{path}">'
 
-    return _DRAWN.sub(_attributes, _INLINE.sub(move, html)), files
+    closed = _DRAWN.sub(_attributes, _INLINE.sub(move, html))
+    for unsaid, said in _UNSAID.items():
+        closed = closed.replace(unsaid, said)
+    return closed, files
 
 
 def _attributes(found: re.Match[str]) -> str:

@@ -52,3 +52,11 @@ def test_a_style_of_a_drawing_becomes_its_attributes() -> None:
     )
 
     assert closed == '<svg><path opacity="50%" fill="none" d="M0 0"/></svg>'
+
+
+def test_code_can_be_scrolled_by_keys_and_headings_have_a_level() -> None:
+    closed, _ = close('<p role="heading">Tutorial</p><pre>long</pre>', "")
+
+    assert closed == (
+        '<p role="heading" aria-level="2">Tutorial</p><pre tabindex="0">long</pre>'
+    )
