@@ -26,7 +26,7 @@ class Progress:
         if self._is_drawn:
             self._draw("")
 
-    def show(self, done: int, of: int | None = None) -> None:
+    def show(self, done: float, of: float | None = None) -> None:
         """Draw it; without a total only how many are done."""
         if not of:
             self._draw(f"{done:,}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from relay.cli import finding, flags, shown
 from relay.cli.errors import JobEndedBadly, WaitTimedOut
 from relay.cli.printer import Document, inert
+from relay.cli.progress import Progress
 from relay.cli.session import Session
 from relay.cli.tree import Branch
 
@@ -17,6 +18,8 @@ __all__ = ["check_ends", "deadline", "grow", "wait_for"]
 _FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 # A server holds one question for so long at most.
 _ASK_SECONDS: Final = 20.0
+# Between two drawings of a job's progress.
+_DRAW_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 1.0
 
 
@@ -51,18 +54,32 @@ def deadline(seconds: float | None) -> float:
 
 
 def wait_for(session: Session, job_id: str, ends_at: float) -> Document:
-    """Return a job that has ended.
+    """Return a job that has ended; on a terminal with its progress until then.
 
     Raises:
         WaitTimedOut: it has not, by then.
     """
-    while True:
-        left = ends_at - time.monotonic()
-        job = session.transport.wait_for(job_id, max(0.0, min(left, _ASK_SECONDS)))
-        if job["state"] in _FINAL:
-            return job
-        if ends_at <= time.monotonic():
-            raise WaitTimedOut(f"job {job_id} has not ended: it is {job['state']}")
+    longest = _DRAW_SECONDS if session.notes.is_terminal else _ASK_SECONDS
+    with Progress(session.notes) as progress:
+        while True:
+            left = ends_at - time.monotonic()
+            job = session.transport.wait_for(job_id, max(0.0, min(left, longest)))
+            if job["state"] in _FINAL:
+                return job
+            if ends_at <= time.monotonic():
+                raise WaitTimedOut(f"job {job_id} has not ended: it is {job['state']}")
+            _show_progress(progress, job["progress"])
+
+
+def _show_progress(progress: Progress, told: object) -> None:
+    """Draw what a job's handler has told of how far it is; it may be masked."""
+    if not isinstance(told, Mapping):
+        return
+    done, total = told.get("done"), told.get("total")
+    if isinstance(done, int | float) and isinstance(total, int | float):
+        progress.show(done, total)
+    elif isinstance(percent := told.get("percent"), int | float):
+        progress.show(round(percent), 100)
 
 
 def check_ends(jobs: Sequence[Document]) -> None:
