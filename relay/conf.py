@@ -169,7 +169,7 @@ class Settings:
     retention_result: timedelta | None = None
     # The four as one value.
     retention: Retention = field(init=False, default_factory=Retention)
-    # How long the record of acts is kept; None for ever.
+    # How long the record of acts, and ended bulk operations, are kept; None for ever.
     retention_audit: timedelta | None = timedelta(days=400)
     # How long a worker is taken to be alive after it was last heard of.
     lease: timedelta = timedelta(seconds=30)

@@ -16,6 +16,7 @@ __all__ = [
     "prune_audit",
     "prune_jobs",
     "prune_occurrences",
+    "prune_operations",
     "prune_queue_history",
     "prune_requests",
     "prune_workers",
@@ -155,6 +156,22 @@ DELETE FROM relay_audit WHERE id = ANY(ARRAY(SELECT id FROM old))
 """
 
 
+# Index: the primary key, as PRUNE_AUDIT: its ids rise with time too.
+PRUNE_OPERATIONS: Final = """
+WITH oldest AS MATERIALIZED (
+    SELECT id, finished_at FROM relay_operation ORDER BY id LIMIT %(limit)s
+), old AS MATERIALIZED (
+    SELECT id FROM relay_operation
+    WHERE id = ANY(ARRAY(
+        SELECT id FROM oldest
+        WHERE finished_at < statement_timestamp() - %(keep)s::interval
+    ))
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM relay_operation WHERE id = ANY(ARRAY(SELECT id FROM old))
+"""
+
+
 class Pruner:
     """Prunes jobs batch by batch, the oldest first, and remembers how far it is.
 
@@ -249,3 +266,12 @@ def prune_audit(connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> in
     if keep is None:
         return 0
     return connection.execute(PRUNE_AUDIT, {"keep": keep, "limit": limit}).rowcount
+
+
+def prune_operations(connection: EngineConnection, *, limit: int = PRUNE_BATCH) -> int:
+    """Delete at most limit bulk operations that ended as long ago; return how many."""
+    keep = get_settings().retention_audit
+    if keep is None:
+        return 0
+    values = {"keep": keep, "limit": limit}
+    return connection.execute(PRUNE_OPERATIONS, values).rowcount

@@ -243,7 +243,7 @@ class PruneRecords:
     next_at = "NULL::timestamptz"
 
     def tick(self, connection: EngineConnection) -> bool:
-        """Prune rows of workers, histories, occurrences, requests, statistics, acts."""
+        """Prune rows of workers, queues' histories, schedules, requests and acts."""
         budget = Budget()
         for one_batch in (
             prune.prune_workers,
@@ -251,6 +251,7 @@ class PruneRecords:
             prune.prune_occurrences,
             prune.prune_requests,
             stats.prune_stats,
+            prune.prune_operations,
             prune.prune_audit,  # last: a role may be denied to delete there
         ):
             while one_batch(connection) >= prune.PRUNE_BATCH:

@@ -396,3 +396,28 @@ def test_prune_of_the_record_reads_no_more_of_it_than_a_batch(
     [document] = plan if isinstance(plan, list) else json.loads(plan)
     assert "Seq Scan" not in str(document)
     assert document["Plan"]["Shared Hit Blocks"] < 2_000
+
+
+def test_bulk_operations_that_ended_go_as_the_record_does(
+    duty: EngineConnection, settings: Any
+) -> None:
+    duty.execute(
+        "INSERT INTO relay_operation (id, action, filter, skipped, position, actor, "
+        "source, state, created_at, finished_at) "
+        "SELECT ('01900000-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 'retry', "
+        "'state:failed', '{}', '{}', 'ada', 'api', "
+        "CASE WHEN n = 1 THEN 'running' ELSE 'completed' END, "
+        "now() - interval '500 days', "
+        "CASE WHEN n > 1 THEN now() - (10.5 - n) * interval '100 days' END "
+        "FROM generate_series(1, 9) AS n"
+    )
+
+    settings.RELAY = {"RETENTION_AUDIT": None}
+    assert prune.prune_operations(duty) == 0
+    settings.RELAY = {"RETENTION_AUDIT": timedelta(days=400)}
+
+    pruned = [prune.prune_operations(duty, limit=4) for _ in range(3)]
+
+    assert pruned == [3, 2, 0]
+    left = duty.execute("SELECT state FROM relay_operation ORDER BY id").fetchall()
+    assert left == [("running",), *[("completed",)] * 3]
