@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Final
 
@@ -17,17 +16,19 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from relay import operations
-from relay.admin.lists import NOTHING, RelayAdmin, actor_of, moment
+from relay.admin.lists import NOTHING, RelayAdmin, actor_of, moment, showing
 from relay.admin.schedule_form import (
     SPANS,
     ArgumentsField,
     ScheduleForm,
     SpanField,
+    as_shown,
     as_span,
 )
 from relay.exceptions import Conflict, NotFound, ScheduleError
 from relay.models import Occurrence, OccurrenceState, Schedule, ScheduleSource
-from relay.queries.reading import clamped
+from relay.queries.reading import SHOWN_CHARACTERS, clamped, pretty
+from relay.redaction import conceal, redact
 from relay.scheduler.expression import parse
 from relay.scheduler.lateness import Lateness, read_lateness
 from relay.scheduler.preview import Run, preview
@@ -78,10 +79,6 @@ _HELP: Final = {
 }
 
 
-def _with_spans(names: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple(_SPANS_SHOWN.get(name, name) for name in names)
-
-
 def _describe(lateness: Lateness) -> str | None:
     second = timedelta(seconds=1)
     if lateness.is_late:
@@ -108,21 +105,6 @@ def _became(row: Occurrence) -> str:
     return f"{text}: {row.reason}" if row.reason else text
 
 
-def _span_of(name: str, label: str) -> Callable[[Schedule], str]:
-    """Return what shows a column of milliseconds as a span."""
-
-    @admin.display(description=label)
-    def shown(schedule: Schedule) -> str:
-        value = getattr(schedule, name)
-        return NOTHING if value is None else str(as_span(value))
-
-    shown.__name__ = name
-    return shown
-
-
-_SPANS_SHOWN: Final = {name: _span_of(name, label) for name, label in SPANS.items()}
-
-
 class ScheduleAdminMixin(RelayAdmin):
     """One schedule a line. What code declares is edited in the code."""
 
@@ -137,6 +119,7 @@ class ScheduleAdminMixin(RelayAdmin):
         models.JSONField: {"form_class": ArgumentsField}
     }
     large_columns = ("args",)
+    page_annotations = {"shown_args": pretty("args")}  # noqa: RUF012 - never written
 
     list_display = (
         "name",
@@ -180,6 +163,7 @@ class ScheduleAdminMixin(RelayAdmin):
         ("Late, missed and overlapping runs", {"fields": _LATE}),
     )
     _shown_only = (
+        "arguments",
         "source",
         "trouble",
         "words",
@@ -197,6 +181,19 @@ class ScheduleAdminMixin(RelayAdmin):
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ("name",)
 
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Any:
+        schedule = super().get_object(request, object_id, from_field)
+        if schedule is not None:
+            is_shown = actor_of(request).may("view_payload")
+            schedule.told_args = (redact if is_shown else conceal)(schedule.shown_args)
+            schedule.hides_args = (
+                schedule.told_args != schedule.shown_args
+                or len(schedule.shown_args) > SHOWN_CHARACTERS
+            )
+        return schedule
+
     def get_fieldsets(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
         """Leave out what a schedule has only once it is there."""
         if obj is None:
@@ -204,11 +201,13 @@ class ScheduleAdminMixin(RelayAdmin):
         shown = super().get_fieldsets(request, obj)
         if obj.source == ScheduleSource.CODE:
             return [
-                (title, {"fields": _with_spans(options["fields"])})
+                (title, {"fields": as_shown(options["fields"])})
                 for title, options in shown
             ]
         # Here those times are edited.
         edited = {self._moments[name]: name for name in _EDITED_TIMES}
+        if not self.has_change_permission(request, obj):
+            edited["args"] = "arguments"  # for who may see them
         return [
             (title, {"fields": tuple(edited.get(f, f) for f in options["fields"])})
             for title, options in shown
@@ -218,7 +217,7 @@ class ScheduleAdminMixin(RelayAdmin):
         self, request: HttpRequest, obj: Schedule | None = None
     ) -> tuple[Any, ...]:
         if obj is not None and obj.source == ScheduleSource.CODE:
-            return _with_spans(self.shown(self._shown_only + _OWNED_BY_CODE))
+            return as_shown(self.shown(self._shown_only + _OWNED_BY_CODE))
         return self.shown(self._shown_only)
 
     def formfield_for_dbfield(
@@ -305,6 +304,10 @@ class ScheduleAdminMixin(RelayAdmin):
         if schedule.every_ms is not None:
             return f"every {as_span(schedule.every_ms)}"
         return "once"
+
+    @admin.display(description="arguments")
+    def arguments(self, schedule: Any) -> SafeString | str:
+        return showing(schedule.told_args)
 
     @admin.display(description="trouble")
     def trouble(self, schedule: Schedule) -> str | None:
