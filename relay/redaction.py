@@ -12,7 +12,7 @@ from relay.envelopes import SEALED, is_sealed
 from relay.packing import TAG
 from relay.sensitive import MASK
 
-__all__ = ["conceal", "redact", "redact_value"]
+__all__ = ["conceal", "is_secret_name", "redact", "redact_value"]
 
 # As jsonb_pretty writes: one item a line, strings on one line each.
 _LINE: Final = re.compile(r'( *)(?:"((?:[^"\\]|\\.)*)": )?(.*?)(,?)', re.DOTALL)
@@ -23,6 +23,11 @@ _CLOSING: Final = {"{": "}", "[": "]"}
 @cache
 def _pattern(names: str) -> re.Pattern[str]:
     return re.compile(names, re.IGNORECASE)
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell whether what stands under the name is shown to nobody."""
+    return _pattern(get_settings().redacted_names).search(name) is not None
 
 
 def redact(text: str | None) -> str | None:

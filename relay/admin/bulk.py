@@ -13,6 +13,7 @@ from relay import operations
 from relay.admin.lists import RelayAdmin, actor_of
 from relay.exceptions import Conflict, NotFound
 from relay.models import BulkOperation
+from relay.queries.bulk import told_filter
 
 __all__ = ["BulkOperationAdminMixin"]
 
@@ -27,7 +28,7 @@ class BulkOperationAdminMixin(RelayAdmin):
     list_display = (
         "id",
         "action",
-        "filter",
+        "which",
         "state",
         "matched",
         "done",
@@ -39,7 +40,7 @@ class BulkOperationAdminMixin(RelayAdmin):
     fields = (
         "id",
         "action",
-        "filter",
+        "which",
         "state",
         "expected",
         "matched",
@@ -58,11 +59,20 @@ class BulkOperationAdminMixin(RelayAdmin):
         "finished_at",
     )
 
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet[BulkOperation]:
+        rows: models.QuerySet[BulkOperation] = super().get_queryset(request)
+        is_shown = actor_of(request).may("view_payload")
+        return rows.annotate(shows_arguments=models.Value(is_shown))
+
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ("-id",)
 
     def is_possible(self, action: str, row: BulkOperation) -> bool:
         return row.finished_at is None
+
+    @admin.display(description="filter")
+    def which(self, bulk: Any) -> str:
+        return told_filter(bulk.filter, shown=bulk.shows_arguments)
 
     @admin.display(description="skipped")
     def left(self, bulk: Any) -> str | None:
@@ -90,7 +100,7 @@ class BulkOperationAdminMixin(RelayAdmin):
                 cancelled.append(bulk_id)
         if cancelled:
             rows = BulkOperation.objects.using(self.alias).filter(pk__in=cancelled)
-            self.log_acts(request, list(rows.only("id", "action", "filter")), "Cancel.")
+            self.log_acts(request, list(rows.only("id", "action")), "Cancel.")
             self.message_user(
                 request,
                 f"{len(cancelled):,} go no further than their chunk.",

@@ -137,4 +137,4 @@ class BulkOperation(models.Model):
         db_table = "relay_operation"
 
     def __str__(self) -> str:
-        return f"{self.action} {self.filter}"
+        return f"{self.action} {self.id}"

@@ -185,7 +185,7 @@ def _start(
     bulk.save(using=act.using, force_insert=True)
     bulk.refresh_from_db(using=act.using)
     target = bulk.pk if act.subject == "bulk" else wanted.terms[0].values[0]
-    act.note(target, bulk=str(bulk.pk), action=action, filter=bulk.filter)
+    act.note(target, bulk=str(bulk.pk), action=action, filter=wanted.told())
     act.log("bulk.started", "bulk operation started", bulk=str(bulk.pk), action=action)
     return bulk
 

@@ -23,6 +23,7 @@ from relay.ids import read_id
 from relay.labels import check_tag
 from relay.models import JobState
 from relay.operations.job_filter import FilterError, IdPrefix, JobFilter, Term
+from relay.redaction import is_secret_name
 from relay.unique import KEY_BYTES
 
 __all__ = ["QUALIFIERS", "from_parameters", "parse"]
@@ -57,6 +58,9 @@ _TOKEN: Final = re.compile(
     re.VERBOSE,
 )
 _VALUE: Final = re.compile(r'"([^"]*)"|([^,"]+)')
+_VALUES: Final = re.compile(r'(?:"[^"]*"|[^,"]+)?(?:,(?:"[^"]*"|[^,"]+)?)*')
+# As a text names them too: another name would be read as something else there.
+_PATH: Final = re.compile(r"args\.[A-Za-z0-9_.-]+")
 _SPAN: Final = re.compile(r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 _UNITS: Final = ("weeks", "days", "hours", "minutes", "seconds")
 _DIGITS: Final = re.compile(r"[0-9a-f]{8,31}")
@@ -75,9 +79,10 @@ def parse(text: str, *, now: datetime | None = None) -> JobFilter:
     Raises:
         FilterError: a qualifier is unknown, or a value cannot be one of its.
     """
-    if len(text) > LONGEST or "\x00" in text:
+    if len(text) > LONGEST or not _can_be_stored(text):
         raise FilterError(
-            f"a filter is a text of at most {LONGEST:,} characters without NUL"
+            f"a filter is a text of at most {LONGEST:,} characters, without NUL and "
+            "lone surrogates"
         )
     moment = now or timezone.now().astimezone(UTC)
     terms: list[Term] = []
@@ -91,7 +96,9 @@ def parse(text: str, *, now: datetime | None = None) -> JobFilter:
         if found["name"] is None:
             words += [word for word in (found["words"] or found["word"],) if word]
         else:
-            terms.append(_term(found["name"], _split(found["value"]), moment))
+            terms.append(
+                _term(found["name"], _split(found["name"], found["value"]), moment)
+            )
     return _made(terms, words)
 
 
@@ -106,7 +113,7 @@ def from_parameters(
     moment = now or timezone.now().astimezone(UTC)
     rest = parse(given["q"], now=moment) if "q" in given else JobFilter(())
     terms = [
-        _term(name, _split(value), moment)
+        _term(name, _split(name, value), moment)
         for name, value in given.items()
         if name != "q"
     ]
@@ -120,7 +127,12 @@ def _made(terms: Iterable[Term], words: Iterable[str]) -> JobFilter:
     return made
 
 
-def _split(value: str) -> Iterator[str]:
+def _split(name: str, value: str) -> Iterator[str]:
+    if not _VALUES.fullmatch(value):
+        raise FilterError(
+            f'{name}: a value in quotation marks ends at a comma: write {name}:"a b",c',
+            name,
+        )
     for quoted, plain in _VALUE.findall(value):
         yield quoted or plain
 
@@ -131,9 +143,10 @@ def _term(name: str, given: Iterable[str], now: datetime) -> Term:
         raise FilterError(f"{name}: has no value", name)
     if len(values) > MOST_VALUES:
         raise FilterError(f"{name}: has more than {MOST_VALUES:,} values", name)
+    if not all(map(_can_be_stored, values)):
+        raise FilterError(f"{name}: no job holds NUL or lone surrogates", name)
     if name.startswith("args.") and name != "args.":
-        if name.count(".") > MOST_STEPS:
-            raise FilterError(f"{name}: is deeper than {MOST_STEPS} steps", name)
+        _check_path(name)
         return Term(name, values)
     if name in _AGES:
         if len(values) > 1:
@@ -152,6 +165,31 @@ def _term(name: str, given: Iterable[str], now: datetime) -> Term:
         raise FilterError(f"{name}:{values[0]}: {error}", name) from None
     except ArgumentError as error:
         raise FilterError(f"{name}: {error}", name) from None
+
+
+def _check_path(name: str) -> None:
+    if name.count(".") > MOST_STEPS:
+        raise FilterError(f"{name}: is deeper than {MOST_STEPS} steps", name)
+    if not _PATH.fullmatch(name):
+        raise FilterError(
+            f"{name!r}: write a path of letters, digits, '_' and '-', dots between",
+            name,
+        )
+    # Each answer would tell whether a guess was right.
+    if any(map(is_secret_name, name.split(".")[1:])):
+        raise FilterError(
+            f"{name}: what RELAY['REDACTED_NAMES'] calls a secret is shown to nobody, "
+            "and looked for by nobody",
+            name,
+        )
+
+
+def _can_be_stored(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\x00" not in text
 
 
 def _aged(name: str, value: str, now: datetime) -> Term:

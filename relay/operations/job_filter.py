@@ -21,6 +21,7 @@ from django.utils import timezone
 from relay.exceptions import ArgumentError
 from relay.ids import read_id
 from relay.models import FINAL_STATES, Job, Occurrence, Schedule, Worker
+from relay.sensitive import MASK
 
 __all__ = ["ORDERS", "FilterError", "IdPrefix", "JobFilter", "Term", "quoted"]
 
@@ -91,6 +92,11 @@ class Term:
     name: str
     values: tuple[Any, ...]
 
+    @property
+    def is_of_payload(self) -> bool:
+        """Whether it is about what only some may see: arguments, or their hash."""
+        return self.name.startswith("args.") or self.name == "unique_key"
+
     def __str__(self) -> str:
         return f"{self.name}:" + ",".join(quoted(_text(each)) for each in self.values)
 
@@ -111,6 +117,14 @@ class JobFilter:
         """Return the filter as text that means the same at any later time."""
         return " ".join([*map(str, self.terms), *(f'"{word}"' for word in self.words)])
 
+    def told(self) -> str:
+        """Return it as text for who may not see arguments, and for the record."""
+        terms = (
+            f"{term.name}:{MASK}" if term.is_of_payload else str(term)
+            for term in self.terms
+        )
+        return " ".join([*terms, *(f'"{word}"' for word in self.words)])
+
     @property
     def is_empty(self) -> bool:
         """Whether all jobs are meant."""
@@ -119,11 +133,8 @@ class JobFilter:
     @property
     def permissions(self) -> frozenset[str]:
         """What an actor needs to ask this: of arguments or their hash, to see them."""
-        is_of_payload = any(
-            term.name == "unique_key" or term.name.startswith("args.")
-            for term in self.terms
-        )
-        return frozenset({"view_payload"} if is_of_payload else ())
+        has_payload = any(term.is_of_payload for term in self.terms)
+        return frozenset({"view_payload"} if has_payload else ())
 
     @property
     def states(self) -> frozenset[str] | None:

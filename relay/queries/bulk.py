@@ -9,12 +9,13 @@ from relay.conf import get_settings
 from relay.exceptions import NotFound
 from relay.ids import read_id
 from relay.models import BulkOperation
-from relay.operations import Actor
+from relay.operations import Actor, FilterError, parse
 from relay.queries.documents import BulkDocument, BulkPage
 from relay.queries.paging import read_page
 from relay.queries.reading import bounded_read, clamped, instant, text_id
+from relay.sensitive import MASK
 
-__all__ = ["get_bulk", "list_bulk"]
+__all__ = ["get_bulk", "list_bulk", "told_filter"]
 
 _COLUMNS: Final = (
     *("id", "action", "filter", "state", "expected", "matched", "done", "asked"),
@@ -47,7 +48,8 @@ def list_bulk(actor: Actor, *, limit: int = 50, cursor: str | None = None) -> Bu
             limit=limit,
             cursor=cursor,
         )
-    results = [_document(row) for row in page.rows]
+    shown = actor.may("view_payload")
+    results = [_document(row, shown=shown) for row in page.rows]
     return {"results": results, "next": page.next, "previous": page.previous}
 
 
@@ -66,18 +68,32 @@ def get_bulk(actor: Actor, bulk_id: UUID | str) -> BulkDocument:
         row = rows.values(*_COLUMNS, *_shown()).first()
     if row is None:
         raise NotFound(f"bulk operation {str(bulk_id)[:100]} does not exist")
-    return _document(row)
+    return _document(row, shown=actor.may("view_payload"))
+
+
+def told_filter(text: str, *, shown: bool) -> str:
+    """Return the filter of an operation, without the arguments that it names.
+
+    Args:
+        shown: whether those may be seen.
+    """
+    if shown:
+        return text
+    try:
+        return parse(text).told()
+    except FilterError:  # of a version that read more than this one
+        return MASK
 
 
 def _shown() -> dict[str, Any]:
     return {f"shown_{name}": clamped(name) for name in _TIMES}
 
 
-def _document(row: dict[str, Any]) -> BulkDocument:
+def _document(row: dict[str, Any], *, shown: bool) -> BulkDocument:
     return {
         "id": str(row["id"]),
         "action": row["action"],
-        "filter": row["filter"],
+        "filter": told_filter(row["filter"], shown=shown),
         "state": row["state"],
         "expected": row["expected"],
         "matched": row["matched"],
