@@ -53,6 +53,7 @@ from relay.queries.documents import (
     JobPage,
     LogDocument,
 )
+from relay.sensitive import MASK
 
 __all__ = [
     "AttemptsView",
@@ -69,6 +70,11 @@ __all__ = [
 
 # Longest that an answer is put off: each one holds a thread of the server's.
 LONGEST_WAIT: Final = timedelta(seconds=60)
+# Of a job that was there before, what who enqueues may not look at.
+_VEILED: Final = (
+    *("args", "kwargs", "payload", "result", "progress", "meta"),
+    *("error_class", "error"),
+)
 ORDER: Final = one_of(
     "How they are ordered: of these what the index gives that the filter leads to.",
     *ORDERS,
@@ -110,10 +116,23 @@ class OneJobView(ApiView):
                 raise JobNotFound(job_id)
         return job_id
 
-    def shown(self, job_id: UUID, status: int = 200) -> Response:
-        """Answer with a job that the caller has done something to."""
-        job = jobs.get_job(self.who.seeing(), job_id)
+    def shown(
+        self, job_id: UUID, status: int = 200, *, is_theirs: bool = True
+    ) -> Response:
+        """Answer with a job that the caller has done something to.
+
+        Args:
+            is_theirs: False of one that was there before: of that who may not look at
+                jobs learns no more than where it stands.
+        """
+        job: Mapping[str, Any] = jobs.get_job(self.who.seeing(), job_id)
         headers = {"ETag": etag_of(job)}
+        if not is_theirs and not self.actor.may("view_job"):
+            job = {
+                **job,
+                **{n: MASK for n in _VEILED if job[n] is not None},
+                "tags": [],
+            }
         if status == 201:
             headers["Location"] = address(self.request, "job", job_id)
         return Response(job, status=status, headers=headers)
@@ -166,7 +185,9 @@ class JobsView(OneJobView):
                 self.actor, call.task, call.args, call.kwargs, **call.options
             )
             require_own(self.who, [made.id])
-        return self.shown(made.id, 200 if made.is_duplicate else 201)
+        if made.is_duplicate:
+            return self.shown(made.id, is_theirs=False)
+        return self.shown(made.id, 201)
 
 
 def require_own(who: Who, job_ids: Sequence[UUID]) -> None:

@@ -24,6 +24,7 @@ from relay.exceptions import (
 )
 from relay.handles import JobHandle
 from relay.operations.actor import Actor
+from relay.operations.matching import OWN_TASKS
 from relay.operations.registry import Act, operation
 from relay.options import EnqueueOptions, check_enqueue_options, check_task_name
 from relay.requests import JobRequest, enqueue_many, insert, request_by_name
@@ -53,6 +54,7 @@ __all__ = [
 AT_ONCE: Final = 100
 
 # Primary keys.
+_TASK: Final = "SELECT task FROM relay_job WHERE id = %(id)s"
 _ORIGINAL: Final = """
 SELECT task, args ? 'sealed' FROM relay_job WHERE id = %(id)s
 """
@@ -101,13 +103,18 @@ def enqueue_job(
 ) -> JobHandle[Any]:
     """Enqueue a job by its task's name, as relay.enqueue does.
 
+    Returns:
+        its handle; where a job of the id that is given is there already, of that one,
+        as of a duplicate.
+
     Raises:
         NotAllowed: the actor lacks enqueue_job.
         ArgumentError, EncodeError: an argument or option cannot be taken.
         DuplicateJob: another job holds the unique key, and unique= says "raise".
     """
-    call = JobCall(task, args, kwargs, options)
-    handle = insert(_request_of(call))
+    request = _request_of(JobCall(task, args, kwargs, options))
+    found = _there(options.get("id"), act.using)
+    handle = insert(request) if found is None else found
     if not handle.is_duplicate:
         act.note(handle.id, task=handle.task)
     return handle
@@ -139,10 +146,26 @@ def enqueue_jobs(act: Act, calls: Iterable[JobCall]) -> list[JobHandle[Any]]:
     return handles
 
 
+def _there(job_id: UUID | None, using: str) -> JobHandle[Any] | None:
+    rows = fetch_all(_TASK, {"id": job_id}, using=using) if job_id else ()
+    for (task,) in rows:
+        return JobHandle(job_id, task, using=using, is_duplicate=True)
+    return None
+
+
 def _request_of(call: JobCall) -> JobRequest[Any]:
     _check_joins(call.options)
     made = all_tasks().get(check_task_name(call.task))
+    _check_own(call.task)
     return request_by_name(call.task, made, tuple(call.args), call.kwargs, call.options)
+
+
+def _check_own(task: str) -> None:
+    """Refuse relay's own tasks: their arguments say what was permitted to others."""
+    if task in OWN_TASKS:
+        raise ArgumentError(
+            f"task={task!r} is relay's own: start a bulk operation, which enqueues it"
+        )
 
 
 def _check_joins(options: Mapping[str, Any]) -> None:
@@ -411,6 +434,7 @@ def _encoder(
     Where something was encrypted that the task does not name, or the task is not at
     hand, everything is: what was secret must not come to lie open.
     """
+    _check_own(task)
     made = all_tasks().get(task)
     options: dict[str, Any] = {"unique": None}
     if is_sealed and (made is None or not made.sensitive):
