@@ -6,6 +6,9 @@ from collections.abc import Collection, Iterable
 from typing import Any
 from uuid import UUID
 
+import psycopg.errors
+from django.db import IntegrityError, transaction
+
 from relay.exceptions import Conflict, NotFound
 from relay.models import Schedule, ScheduleSource
 from relay.operations.registry import Act, operation
@@ -65,10 +68,8 @@ def create_schedule(act: Act, schedule: Schedule) -> Schedule:
         django.core.exceptions.ValidationError: it cannot be kept; the reasons by field.
         Conflict: there is one of this name.
     """
-    if Schedule.objects.using(act.using).filter(name=schedule.name).exists():
-        raise Conflict(f"there is a schedule {schedule.name!r} already")
     schedule.source = ScheduleSource.DATABASE
-    schedule.save(using=act.using, force_insert=True)
+    _save(act, schedule, force_insert=True)
     act.note(schedule.name)
     return schedule
 
@@ -84,7 +85,8 @@ def edit_schedule(act: Act, schedule: Schedule, changed: Collection[str]) -> Non
     Raises:
         NotAllowed: the actor lacks manage_schedule.
         NotFound: it is gone.
-        Conflict: it is declared in code, where all but enabled is edited.
+        Conflict: it is declared in code, where all but enabled is edited; or another
+            has the new name.
         django.core.exceptions.ValidationError: it cannot be kept; the reasons by field.
     """
     rows = Schedule.objects.using(act.using).filter(pk=schedule.pk)
@@ -95,7 +97,7 @@ def edit_schedule(act: Act, schedule: Schedule, changed: Collection[str]) -> Non
     if before.source == ScheduleSource.CODE and set(changed) - {"enabled"}:
         raise _owned_by_code(before)
     if changed:
-        schedule.save(using=act.using, update_fields=changed)
+        _save(act, schedule, update_fields=changed)
         act.note(before.name, **_differences(before, schedule, changed))
         if "enabled" in changed and schedule.enabled != before.enabled:
             _log_enabled(act, before.name, schedule.enabled)
@@ -118,6 +120,16 @@ def delete_schedule(act: Act, schedule_id: UUID) -> None:
         raise _owned_by_code(schedule)
     schedule.delete()
     act.note(schedule.name)
+
+
+def _save(act: Act, schedule: Schedule, **options: Any) -> None:
+    try:
+        with transaction.atomic(using=act.using):
+            schedule.save(using=act.using, **options)
+    except IntegrityError as error:
+        if not isinstance(error.__cause__, psycopg.errors.UniqueViolation):
+            raise
+        raise Conflict(f"there is a schedule {schedule.name!r} already") from error
 
 
 def _owned_by_code(schedule: Schedule) -> Conflict:

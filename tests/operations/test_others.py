@@ -266,3 +266,13 @@ ON_ONE: list[Callable[[UUID], Any]] = [
 def test_a_schedule_that_is_gone_is_not_found(run: Callable[[UUID], Any]) -> None:
     with pytest.raises(NotFound):
         run(uuid7())
+
+
+def test_a_schedule_is_not_given_the_name_of_another() -> None:
+    mine, other = (make_schedule(name=name) for name in ("mine", "other"))
+    mine.name = other.name
+
+    with pytest.raises(Conflict, match="'other' already"):
+        operations.edit_schedule(ROOT, mine, ["name"])
+
+    assert set(Schedule.objects.values_list("name", flat=True)) == {"mine", "other"}
