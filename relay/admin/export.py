@@ -28,7 +28,10 @@ MOST_EXPORTED: Final = 10_000
 PAGE: Final = 500
 
 # What a spreadsheet would take for a formula.
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA: Final = (
+    *("=", "+", "-", "@", "\t", "\r", "\n"),
+    *("\uff1d", "\uff0b", "\uff0d", "\uff20"),  # the same in full width
+)
 
 
 class JobExport(JobActs):

@@ -11,6 +11,7 @@ from django.db import models
 from django.db.models.functions import Cast
 from django.http import HttpRequest
 
+from relay.admin.acting import row_of_page
 from relay.admin.export import JobExport
 from relay.admin.job_editing import JobEditing
 from relay.admin.job_page import JobPage
@@ -237,6 +238,8 @@ class JobAdminMixin(JobEditing, JobExport, JobPage):
             raise IncorrectLookupParameters(str(error)) from error
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        if row_of_page(request) is not None:  # whose address says nothing of a list
+            return ("-id",)
         wanted = self.filter_of(request)
         # What an index without an order finds is sorted: by what has no index.
         return ("-created_at",) if wanted.needs_bitmaps else wanted.order

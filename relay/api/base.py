@@ -38,6 +38,7 @@ _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "same-origin",
     "Vary": "Authorization, Cookie",
     "X-Content-Type-Options": "nosniff",

@@ -106,6 +106,15 @@ class ScheduleBody(EditScheduleBody):
     name = TextField(max_length=200)
     task = TextField(max_length=200)
 
+    def validate_name(self, name: str) -> str:
+        """Take what an address can end in."""
+        if "/" in name or name in (".", "..", "preview"):
+            raise serializers.ValidationError(
+                "no address can end in it: leave out slashes; '.', '..' and "
+                "'preview' are taken"
+            )
+        return name
+
 
 class PreviewBody(Body):
     """When a schedule would be due, if it were one."""

@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from relay import codec, operations, queries
+from relay.conf import LONGEST
 from relay.dashboard.access import page
 from relay.dashboard.asking import go_back
 from relay.dashboard.drawing import draw, link
@@ -110,7 +111,10 @@ class EditForm(ArgumentsForm):
     run_at = forms.DateTimeField(label=gettext_lazy("Due at"), help_text=_WHEN)
     max_retries = forms.IntegerField(label=gettext_lazy("Retries"))
     timeout = forms.FloatField(
-        required=False, label=gettext_lazy("Timeout in seconds; empty for none")
+        required=False,
+        min_value=0,
+        max_value=LONGEST.total_seconds(),
+        label=gettext_lazy("Timeout in seconds; empty for none"),
     )
     deadline = forms.DateTimeField(
         required=False, label=gettext_lazy("Deadline; empty for none")

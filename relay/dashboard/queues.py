@@ -77,7 +77,7 @@ def _act(request: HttpRequest, actor: Actor, name: str, action: str) -> str:
     known = {"name": name}
     if action == "pause":
         minutes = request.POST.get("minutes", "")
-        if minutes.isdecimal() and int(minutes) in PAUSES:
+        if minutes in map(str, PAUSES):
             until = timezone.now() + timedelta(minutes=int(minutes))
             operations.pause_queue(actor, name, until=until)
             return _("{name} is paused for {span}.").format(

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from relay import operations, queries
-from relay.conf import get_settings
+from relay.conf import LONGEST, get_settings
 from relay.dashboard.access import page
 from relay.dashboard.asking import go_back
 from relay.dashboard.drawing import draw, link
@@ -44,7 +44,10 @@ class ScheduleForm(ArgumentsForm):
         help_text=gettext_lazy("Five fields; or give an interval."),
     )
     every = forms.FloatField(
-        required=False, label=gettext_lazy("Interval in seconds"), min_value=0
+        required=False,
+        min_value=0,
+        max_value=LONGEST.total_seconds(),
+        label=gettext_lazy("Interval in seconds"),
     )
     timezone = forms.CharField(
         label=gettext_lazy("Time zone"),
