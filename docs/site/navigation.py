@@ -46,6 +46,7 @@ NAVIGATION: Final[dict[str, dict[str, str]]] = {
         "howto/embedded-worker": "jobs in threads of the web process",
         "howto/dashboard": "mount it, let people in",
         "howto/protect": "who may see and do what on each surface",
+        "howto/database-roles": "rights for each process, TLS",
         "howto/command-line": "see and steer in a terminal, also from elsewhere",
         "howto/rest": "tokens and the first calls",
         "howto/watch": "probes, Prometheus, Grafana, alerts",
