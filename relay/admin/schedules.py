@@ -205,7 +205,7 @@ class ScheduleAdminMixin(RelayAdmin):
                 for title, options in shown
             ]
         # Here those times are edited.
-        edited = {self._moments[name]: name for name in _EDITED_TIMES}
+        edited: dict[Any, str] = {self._moments[name]: name for name in _EDITED_TIMES}
         if not self.has_change_permission(request, obj):
             edited["args"] = "arguments"  # for who may see them
         return [

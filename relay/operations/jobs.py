@@ -147,8 +147,9 @@ def enqueue_jobs(act: Act, calls: Iterable[JobCall]) -> list[JobHandle[Any]]:
 
 
 def _there(job_id: UUID | None, using: str) -> JobHandle[Any] | None:
-    rows = fetch_all(_TASK, {"id": job_id}, using=using) if job_id else ()
-    for (task,) in rows:
+    if job_id is None:
+        return None
+    for (task,) in fetch_all(_TASK, {"id": job_id}, using=using):
         return JobHandle(job_id, task, using=using, is_duplicate=True)
     return None
 
