@@ -8,7 +8,7 @@ from typing import Any
 
 import django
 import pytest
-from django.core.management import load_command_class
+from django.core.management import BaseCommand, load_command_class
 
 from docs.site.navigation import pages as navigated
 from tests.docs.pages import PAGES, ROOT, blocks, headings, links, places
@@ -70,25 +70,46 @@ def test_every_page_is_in_the_navigation() -> None:
     assert sorted(there ^ set(navigated())) == [], "docs/site/navigation.py lists them"
 
 
-def test_options_of_relay_s_commands_are_those_that_there_are() -> None:
-    known: dict[str, set[str]] = {}
-    unknown: list[tuple[str, str, str]] = []
-    for page in PAGES:
-        for block in blocks(page):
-            for command, rest in _COMMAND.findall(block.text):
-                if not (ROOT / f"relay/management/commands/{command}.py").exists():
-                    continue
-                if command not in known:
-                    parser = load_command_class("relay", command).create_parser("", "")
-                    known[command] = {
-                        option
-                        for action in parser._actions
-                        for option in action.option_strings
-                    }
-                options = set(_OPTION.findall(rest)) - known[command]
-                unknown += [(name_of(page), command, each) for each in options]
+def commands() -> dict[str, set[str]]:
+    """Return the options of each command of relay's, Django's own left out."""
+    own = {
+        option
+        for action in BaseCommand().create_parser("", "")._actions
+        for option in action.option_strings
+    }
+    found: dict[str, set[str]] = {}
+    for path in (ROOT / "relay/management/commands").glob("relay_*.py"):
+        parser = load_command_class("relay", path.stem).create_parser("", path.stem)
+        named = {each for action in parser._actions for each in action.option_strings}
+        found[path.stem] = {each for each in named - own if each.startswith("--")}
+    return found
 
+
+def test_options_that_pages_name_are_there() -> None:
+    known = commands()
+
+    unknown = [
+        (name_of(page), command, option)
+        for page in PAGES
+        for block in blocks(page)
+        for command, rest in _COMMAND.findall(block.text)
+        if command in known
+        for option in set(_OPTION.findall(rest)) - known[command]
+    ]
     assert unknown == []
+
+
+def test_the_reference_names_every_option_of_every_command() -> None:
+    text = (ROOT / "docs/reference/commands.md").read_text()
+    sections = dict(re.findall(r"^## (relay_\w+)\n(.*?)(?=^## |\Z)", text, re.M | re.S))
+
+    missing = [
+        (command, option)
+        for command, options in commands().items()
+        for option in options
+        if not re.search(rf"`{option}\b", sections[command])
+    ]
+    assert missing == []
 
 
 @pytest.mark.slow
