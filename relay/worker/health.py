@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from relay.conf import get_settings
+from relay.worker.fence import LONGEST_WAIT
 from relay.worker.shared import SharedState
 
 __all__ = ["View", "WorkerHealth"]
@@ -35,7 +36,8 @@ class WorkerHealth:
     """A worker's health, from any thread of its keeper.
 
     Three renewals of a lease are the time of one lease: so long a loop may take to go
-    round. A long job or a lost database keeps none of them from that.
+    round, and 10 s where leases are shorter, as a server that does not answer is waited
+    for. A long job or a lost database keeps none of them from that.
 
     Args:
         view: returns what the keeper knows now.
@@ -44,7 +46,7 @@ class WorkerHealth:
     def __init__(self, shared: SharedState, view: Callable[[], View]) -> None:
         self._shared = shared
         self._view = view
-        self._limit = get_settings().lease.total_seconds()
+        self._limit = max(get_settings().lease, LONGEST_WAIT).total_seconds()
 
     def ills(self) -> list[str]:
         """Return which loop does not go round; empty if both do."""

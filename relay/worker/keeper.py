@@ -218,6 +218,8 @@ class Keeper:
         if self._stop_by is not None:
             until.append(self._stop_by)
         first = max(min(until), self._link.retry_at)
+        # It may wait for the server as long as the round before did.
+        self._shared.keeper_ticked_at = now
         self._listener.listen(now)
         readers: list[Any] = [self._parent, self._parent_pipe, *self._sockets]
         if self._listener.connection is not None:

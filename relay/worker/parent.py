@@ -26,7 +26,7 @@ from relay.probes import serve
 from relay.worker.bell import Bell
 from relay.worker.brood import Brood
 from relay.worker.child import ChildLoop
-from relay.worker.fence import fence_margin
+from relay.worker.fence import fence_margin, stall_limit
 from relay.worker.fork import end_of, fork
 from relay.worker.health import WorkerHealth
 from relay.worker.keeper import GAVE_UP, Keeper, KeeperOptions
@@ -45,8 +45,6 @@ logger = logging.getLogger("relay.worker")
 LOOK_SECONDS: Final = 0.25
 # A child whose loop has not gone round for this long, while it runs no job, is stuck.
 STALL_SECONDS: Final = 30.0
-# A keeper that has not gone round for this many leases is stuck.
-STALLED_LEASES: Final = 2
 # After the last child is gone, for the keeper to hand back jobs and end: with the
 # grace it stays below the 5 s that W1 promises on top of it.
 STOP_SECONDS: Final = 4.5
@@ -81,7 +79,7 @@ class Parent:
         self._grace = grace
         lease = get_settings().lease
         self._margin = fence_margin(lease).total_seconds()
-        self._keeper_stall = (lease * STALLED_LEASES).total_seconds()
+        self._keeper_stall = stall_limit(lease).total_seconds()
         self._shared = SharedState(processes, CAPACITY)
         self._places = [Place() for _ in range(processes)]
         self._keeper = Place()
@@ -292,10 +290,7 @@ class Parent:
                 self._kill(process, KILLED_FOR)
 
     def _kill_stalled_keeper(self) -> None:
-        """Kill a keeper that stands still: its children's leases are long lost.
-
-        Every wait of its own ends within a lease.
-        """
+        """Kill a keeper that stands still: its children's leases are long lost."""
         keeper = self._keeper.process
         silence = time.monotonic() - self._shared.keeper_ticked_at
         if keeper is not None and silence > self._keeper_stall:

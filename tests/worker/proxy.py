@@ -17,6 +17,7 @@ class Proxy:
 
     Attributes:
         loses_answers: what the server says is dropped while this is set.
+        accepted: how many connections there were.
     """
 
     def __init__(self, dsn: str) -> None:
@@ -26,6 +27,7 @@ class Proxy:
         self._selector.register(self._listener, selectors.EVENT_READ)
         # Both directions: an end to the other, and whether it is the server's.
         self._other: dict[socket.socket, tuple[socket.socket, bool]] = {}
+        self.accepted = 0
         self.loses_answers = threading.Event()
         self._cut_wanted = threading.Event()
         self._stopped = threading.Event()
@@ -63,6 +65,7 @@ class Proxy:
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
+        self.accepted += 1
         host, port = str(self._server["host"]), self._server.get("port", 5432)
         if host.startswith("/"):
             server = socket.socket(socket.AF_UNIX)

@@ -384,6 +384,23 @@ def test_b12_every_loop_leaves_a_server_that_answers_nothing_and_comes_back(
     assert "Traceback" not in worker.text()
 
 
+def test_a_keeper_that_waits_for_a_silent_server_is_not_killed_for_it(
+    database: Database, workers: Workers, proxy: Proxy
+) -> None:
+    worker = workers.start("-c", "1", environment={"DATABASE_URL": proxy.dsn}, LEASE=1)
+    worker.child_pids()
+
+    proxy.loses_answers.set()
+    # Child, keeper and its listener: a connect takes 3 s of silence, so three leases.
+    tried = proxy.accepted + 6
+    until(lambda: proxy.accepted >= tried)
+    job = database.enqueue_one("quick")
+    proxy.loses_answers.clear()
+    database.wait_for(job)
+
+    assert "keeper died" not in worker.text()
+
+
 @pytest.mark.timeout(600)  # at full size
 def test_failure_079_a_cut_in_or_after_a_commit_loses_and_repeats_no_job(
     database: Database, workers: Workers, proxy: Proxy

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.test import override_settings
 
 from relay.ids import uuid7
 from relay.worker import parent as parent_module
@@ -90,6 +91,27 @@ def test_a_child_that_never_began_its_loop_is_killed_too(watch: Watch) -> None:
 
     assert watch.is_killed(stuck)
     assert not watch.is_killed(young)
+
+
+@pytest.mark.parametrize(
+    ("lease", "silence", "is_killed"), [(1, 8, False), (1, 11, True), (30, 61, True)]
+)
+def test_a_keeper_may_wait_for_a_server_longer_than_a_short_lease(
+    lease: int, silence: float, is_killed: bool
+) -> None:
+    with override_settings(RELAY={"LEASE": timedelta(seconds=lease)}):
+        watch = Watch()
+    keeper = subprocess.Popen(["sleep", "600"])
+    watch.sleepers.append(keeper)
+    now = time.monotonic()
+    watch.parent._keeper.process = Process(keeper.pid, now - 100)
+    watch.parent._shared.keeper_ticked_at = now - silence
+
+    watch.parent._kill_stalled_keeper()
+
+    killed_for = watch.parent._keeper.process.killed_for
+    watch.close()
+    assert killed_for == ("its loop stood still" if is_killed else None)
 
 
 def test_b05_a_still_child_that_runs_a_job_is_left_alone(watch: Watch) -> None:

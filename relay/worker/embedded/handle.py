@@ -16,6 +16,7 @@ from django.conf import settings
 
 from relay.conf import get_settings
 from relay.worker.embedded.where import HELPER_MARK
+from relay.worker.fence import stall_limit
 from relay.worker.shared import SharedState
 
 __all__ = ["Helper", "Order"]
@@ -24,8 +25,6 @@ logger = logging.getLogger("relay.worker")
 
 # For a helper to load the project, before anybody calls it stuck.
 FIRST_TICK_SECONDS: Final = 60.0
-# A helper that has not gone round for this many leases is stuck.
-STALLED_LEASES: Final = 2
 SHORT_LIFE_SECONDS: Final = 5.0
 FIRST_RESTART_SECONDS: Final = 0.1
 LONGEST_RESTART_SECONDS: Final = 10.0
@@ -57,7 +56,7 @@ class Helper:
     def __init__(self, order: Order, shared: SharedState) -> None:
         self._order = order
         self._shared = shared
-        self._stall_seconds = (get_settings().lease * STALLED_LEASES).total_seconds()
+        self._stall_seconds = stall_limit(get_settings().lease).total_seconds()
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
         self._start_at = 0.0
