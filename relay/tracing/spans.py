@@ -19,7 +19,7 @@ from opentelemetry import context, trace
 from opentelemetry.trace import Span, SpanKind, StatusCode, TracerProvider
 
 from relay.conf import get_settings
-from relay.exceptions import Cancel, Cancelled, Snooze
+from relay.exceptions import Cancel, Cancelled, Snooze, SoftTimeout
 from relay.sensitive import has_sealed
 from relay.traces import Sendable, Traced
 from relay.tracing import carrying
@@ -92,7 +92,7 @@ class OpenTelemetryTracer:
             attributes |= _about(first)
         else:
             attributes["messaging.batch.message_count"] = len(jobs)
-        with self._tracer.start_as_current_span(
+        with self._around(
             f"send {first.queue}",
             kind=SpanKind.CLIENT if has_each else SpanKind.PRODUCER,
             attributes=attributes,
@@ -107,7 +107,7 @@ class OpenTelemetryTracer:
     @contextmanager
     def _create(self, jobs: Sequence[Sendable]) -> Iterator[_Sent]:
         spans = [
-            self._tracer.start_span(
+            self._started(
                 f"create {job.queue}",
                 kind=SpanKind.PRODUCER,
                 attributes={**_messaging(job.queue, "create"), **_about(job)},
@@ -122,7 +122,8 @@ class OpenTelemetryTracer:
             raise
         finally:
             for span in spans:
-                span.end()
+                with _edge():
+                    span.end()
 
     # --- claim, run, finish ----------------------------------------------------------
 
@@ -164,7 +165,7 @@ class OpenTelemetryTracer:
         sensitive, the span has its class alone.
         """
         sent, creation, previous = carrying.read(job.trace)
-        with self._tracer.start_as_current_span(
+        with self._around(
             f"process {job.queue}",
             context=sent if get_settings().otel.parent else context.Context(),
             kind=SpanKind.CONSUMER,
@@ -178,8 +179,7 @@ class OpenTelemetryTracer:
                 "relay.worker.id": str(worker_id),
                 "relay.wait_s": job.wait_s,
             },
-            record_exception=False,
-            set_status_on_exception=False,
+            tells_error=False,
         ) as span:
             try:
                 yield span
@@ -234,6 +234,33 @@ class OpenTelemetryTracer:
 
     # --- around them -----------------------------------------------------------------
 
+    def _started(self, name: str, **options: Any) -> Span:
+        """Return a span that has begun; an invalid one where a processor raised."""
+        with _edge():
+            return self._tracer.start_span(name, **options)
+        return trace.INVALID_SPAN
+
+    @contextmanager
+    def _around(
+        self, name: str, *, tells_error: bool = True, **options: Any
+    ) -> Iterator[Span]:
+        """Surround by a span. What a processor raises changes no enqueue and no job.
+
+        Args:
+            tells_error: whether an error that gets out is recorded in the span.
+        """
+        span = self._started(name, **options)
+        try:
+            with trace.use_span(
+                span,
+                record_exception=tells_error,
+                set_status_on_exception=tells_error,
+            ):
+                yield span
+        finally:
+            with _edge():
+                span.end()
+
     @contextmanager
     def under(self, headers: Mapping[str, str]) -> Iterator[None]:
         """Go on with the trace that a request names, unless one is current already."""
@@ -268,9 +295,11 @@ class OpenTelemetryTracer:
 
 @contextmanager
 def _edge() -> Iterator[None]:
-    """Let no processor of spans break the loop that claims and finishes."""
+    """Let no processor of spans break an enqueue, a job, a claim or a finish."""
     try:
         yield
+    except SoftTimeout:  # the handler's, which comes between any two lines
+        raise
     except Exception:  # an edge: the project's code, and what another process told
         logger.exception("a span was not made", extra={"event": "trace.failed"})
 

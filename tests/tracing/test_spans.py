@@ -14,7 +14,7 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.test import override_settings
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -229,6 +229,39 @@ def test_the_spans_of_attempts_are_forgotten_past_a_limit(
         tracer.note_ran(job_id, 1, str(number))
 
     assert [tracer.ran(job_id, 1) for job_id in ids] == [None, "1", "2"]
+
+
+class Raising(SpanProcessor):
+    """One of a project's that has a fault."""
+
+    def __init__(self, when: str) -> None:
+        self._when = when
+
+    def on_start(self, span: object, parent_context: object = None) -> None:
+        self._fail_at("start")
+
+    def on_end(self, span: object) -> None:
+        self._fail_at("end")
+
+    def _fail_at(self, moment: str) -> None:
+        if moment == self._when:
+            raise RuntimeError("of the test")
+
+
+@pytest.mark.parametrize("when", ["start", "end"])
+def test_a_processor_that_raises_changes_no_enqueue_and_no_job(
+    when: str, spans: Spans, caplog: pytest.LogCaptureFixture
+) -> None:
+    spans.provider.add_span_processor(Raising(when))
+
+    jobs = [parent.enqueue(), acoroutine.enqueue(), *enqueue_many([child.job()] * 2)]
+    drained = drain()
+
+    assert drained.errors == []
+    assert {job.state for job in jobs} == {"completed"}
+    assert Job.objects.count() == drained.ran == 5
+    told = [one for one in caplog.records if one.name == "relay.tracing"]
+    assert {vars(one)["event"] for one in told} == {"trace.failed"}
 
 
 def test_a_process_that_ends_waits_for_no_exporter_that_hangs(
