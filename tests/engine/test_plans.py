@@ -31,6 +31,7 @@ from relay.engine import (
     prune,
     report,
     rules,
+    trace,
 )
 from relay.engine.connection import EngineConnection, connect
 from relay.ids import uuid7
@@ -446,14 +447,15 @@ def test_release_of_unknown_rows_stays_on_the_primary_key(
 
 @pytest.mark.parametrize(
     ("statement", "name"),
-    [(report.PROGRESS, "news"), (report.OUTPUT, "outputs")],
-    ids=["progress", "output"],
+    [(report.PROGRESS, "news"), (report.OUTPUT, "outputs"), (trace.KEEP, "spans")],
+    ids=["progress", "output", "span"],
 )
 def test_what_attempts_tell_is_written_by_the_primary_key(
     hot: EngineConnection, queued: Rows, statement: str, name: str
 ) -> None:
     told = [
         {"id": str(job_id), "attempt": attempt, "progress": {}, "text": "a line"}
+        | {"span": "00-1-2-01"}
         for job_id, attempt in queued.held
     ]
     values = {name: json.dumps(told), "worker_id": queued.worker_id}
