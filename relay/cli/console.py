@@ -134,7 +134,7 @@ def _in_process(options: argparse.Namespace) -> Transport:
     try:
         django.setup()
         from relay.cli.local import Local  # needs the apps
-    except (ImportError, ImproperlyConfigured, RuntimeError) as error:
+    except (ImportError, ImproperlyConfigured, OSError, RuntimeError) as error:
         module = os.environ["DJANGO_SETTINGS_MODULE"]
         raise UsageError(f"DJANGO_SETTINGS_MODULE={module}: {error}") from error
     return Local(reason=getattr(options, "reason", None))

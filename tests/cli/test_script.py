@@ -34,6 +34,21 @@ def test_without_anybody_to_talk_to_it_says_what_to_do(script: Run) -> None:
     assert script("version").code == 0
 
 
+def test_settings_that_read_a_file_that_is_not_there_are_told_of(
+    script: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def setup() -> None:
+        raise FileNotFoundError(2, "No such file", "/run/secrets/key")
+
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "shop.settings")
+    monkeypatch.setattr("django.setup", setup)
+    result = script("jobs")
+
+    assert (result.code, result.out) == (2, "")
+    assert "DJANGO_SETTINGS_MODULE=shop.settings" in result.err
+    assert "/run/secrets/key" in result.err
+
+
 def test_a_profile_is_kept_for_its_owner_alone(script: Run, tmp_path: Path) -> None:
     url = "http://127.0.0.1:9"
 
