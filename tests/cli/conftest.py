@@ -82,7 +82,9 @@ def script(
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "*")
     made = Server()
-    thread = Thread(target=made.serve_forever)
+    thread = Thread(
+        target=made.serve_forever, args=(0.01,)
+    )  # seconds to hear of its end
     thread.start()
     yield made
     made.shutdown()
