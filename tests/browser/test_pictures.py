@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,17 +96,19 @@ def _job(number: int, draw: random.Random, now: Any, workers: list[Any]) -> None
 
 def _stats(draw: random.Random, now: Any) -> None:
     minute = now.replace(second=0, microsecond=0)
+    ended = [("completed", 90), ("failed", 6), ("retried", 9)]
     for ago in range(60):
-        for outcome, most in (("completed", 90), ("failed", 6), ("retried", 9)):
-            count = draw.randrange(most // 3, most)
+        for queue, (outcome, most) in product(TASKS, ended):
+            share = {"default": 3, "mail": 2, "reports": 1}[queue]
+            count = draw.randrange(most // 9, most // 3) * share
             buckets = [0] * 24
             for _ in range(count):
                 buckets[min(23, max(0, int(draw.gauss(8, 2))))] += 1
             Stat.objects.create(
                 seconds=60,
                 at=minute - timedelta(minutes=ago),
-                queue="default",
-                task="shop.orders.charge_card",
+                queue=queue,
+                task=TASKS[queue][0],
                 outcome=outcome,
                 count=count,
                 run_seconds=count * 0.3,
