@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from relay.dashboard_settings import COLOURS
 from relay.models import Queue
 from relay.tasks import Task, _tasks
 from tests.browser.conftest import AXE
@@ -29,6 +31,8 @@ ASKED = {
     ("dark", 1280): {"type": "rule", "values": OF_WIDTH},
 }
 LONG = "n" * 90
+OPEN = "document.querySelectorAll('#shell').forEach(each => { each.open = true; })"
+LINKS = {"LINKS": {"Logs": "https://logs.example.com/{job_id}"}}
 OVERFLOWS = "document.documentElement.scrollWidth > window.innerWidth"
 
 
@@ -36,6 +40,7 @@ def test_axe_finds_nothing_serious_in_both_themes_at_320_and_1280_px(
     open_page: Callable[..., Page],
     log_in: Callable[[Page], None],
     monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
 ) -> None:
     job = fill(2)
     # Names that are as long as they may be must not widen the page.
@@ -52,8 +57,10 @@ def test_axe_finds_nothing_serious_in_both_themes_at_320_and_1280_px(
     where += ["queues/default/", "schedules/schedule 0/", "new-schedule/"]
 
     found: list[str] = []
-    for each in where:
+    for each, colour in zip(where, cycle(COLOURS), strict=False):
+        settings.RELAY = {"DASHBOARD": {**LINKS, "ENV": ("production", colour)}}
         page.goto(each)
+        page.evaluate(OPEN)
         found += [f"{each} {line}" for line in serious(page)]
     page.goto(f"jobs/{job.pk}/")
     page.click("button:text-is('Delete')")

@@ -123,6 +123,19 @@ def test_an_idle_page_costs_few_statements(browser: Client) -> None:
     assert len(asked) <= 4, asked
 
 
+def test_a_region_costs_at_most_six_statements(browser: Client) -> None:
+    fill(2)
+    for name, part in REGIONS:
+        with CaptureQueriesContext(connection) as captured:
+            region(browser, name, part)
+        asked = [
+            one["sql"]
+            for one in captured
+            if one["sql"].lstrip().startswith(("SELECT", "WITH"))
+        ]
+        assert len(asked) <= 6, (name, part, asked)
+
+
 # --- shared figures ------------------------------------------------------------------
 
 
