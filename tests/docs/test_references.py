@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import configparser
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from docs.site.references import COMMAND, DOCS, llms, parts_of, remade
-from docs.site.tables import kept
-from tests.docs.pages import PAGES, ROOT
+from docs.site.tables import kept, rows_of
+from tests.docs.pages import PAGES, ROOT, blocks
 
 MADE = [page for page in PAGES if parts_of(page)]
 EXTRAS = ("prometheus_client", "rest_framework")
@@ -52,3 +54,37 @@ def test_every_word_of_a_row_is_said() -> None:
 
 def test_the_readme_leads_to_the_contents() -> None:
     assert "(docs/index.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_is_short_and_begins_with_code() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert len(text.split()) <= 900
+    assert "\n```python\n" in "\n".join(text.splitlines()[:25])
+    assert all(f"dashboard-{scheme}.png" in text for scheme in ("light", "dark"))
+
+
+def test_the_support_matrix_is_that_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    classifiers = "\n".join(project["classifiers"])
+    rows = rows_of((DOCS / "support.md").read_text(encoding="utf-8"))
+
+    pythons = re.findall(r":: Python :: (3\.\d+)$", classifiers, re.MULTILINE)
+    djangos = re.findall(r":: Django :: (\d\.\d)$", classifiers, re.MULTILINE)
+    assert rows["Python"][1] == ", ".join(pythons)
+    assert rows["Django"][1].partition(";")[0] == ", ".join(djangos)
+    extras = {first.strip("`") for first in rows if first.startswith("`")}
+    assert extras == set(project["optional-dependencies"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_is_written_for_other_programs_can_be_read(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "yaml":
+            assert pytest.importorskip("yaml").safe_load(block.text)
+        elif block.language == "toml":
+            tomllib.loads(block.text)
+        elif block.language == "ini":
+            parser = configparser.ConfigParser(interpolation=None)
+            parser.read_string(block.text)
+            assert parser.sections()
