@@ -75,6 +75,11 @@ _COLUMNS: Final = (
 )
 
 
+# After a name, these are of it; and what clients and servers take out of an address.
+_VERBS: Final = frozenset({"next", "pause", "resume", "trigger"})
+_NO_STEPS: Final = frozenset({"", ".", ".."})
+
+
 class EditScheduleBody(Body):
     """What shall change of a schedule."""
 
@@ -107,11 +112,13 @@ class ScheduleBody(EditScheduleBody):
     task = TextField(max_length=200)
 
     def validate_name(self, name: str) -> str:
-        """Take what an address can end in."""
-        if "/" in name or name in (".", "..", "preview"):
+        """Take what an address can lead to."""
+        *_, last = steps = name.split("/")
+        is_taken = name == "preview" or (len(steps) > 1 and last in _VERBS)
+        if is_taken or not _NO_STEPS.isdisjoint(steps):
             raise serializers.ValidationError(
-                "no address can end in it: leave out slashes; '.', '..' and "
-                "'preview' are taken"
+                "no address can lead to it: 'preview' and endings such as '/next' are "
+                "taken, and between slashes there is no '.', '..' or nothing"
             )
         return name
 

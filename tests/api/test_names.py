@@ -29,6 +29,28 @@ def test_a_schedule_whose_name_has_a_slash_lives_from_post_to_delete(end: str) -
     assert client.delete(f"{place}{end}").status_code == 204
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["preview", "a/next", "a/b/trigger", "/a", "a/", "a//b", ".", "..", "a/../b"],
+)
+def test_a_schedule_to_which_no_address_would_lead_is_refused(name: str) -> None:
+    refused = api().post("/v1/schedules", {**BODY, "name": name})
+
+    assert refused.status_code == 400
+    assert json.loads(refused.content)["errors"][0]["pointer"] == "/name"
+    assert not Schedule.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["next", "preview/a", "a.b", "..."])
+def test_a_schedule_with_a_name_like_those_is_found(name: str) -> None:
+    client = api()
+
+    made = client.post("/v1/schedules", {**BODY, "name": name})
+
+    assert made.status_code == 201
+    assert json.loads(client.get(made["Location"]).content)["name"] == name
+
+
 def test_a_task_that_is_not_there_is_missed_by_its_whole_name() -> None:
     response = api().get("/v1/tasks/a/b")
 
