@@ -20,18 +20,13 @@ from relay.models import Job
 from relay.operations import Actor, JobFilter, from_parameters
 from relay.queries import jobs
 from relay.queries.documents import JobDocument, JobPage
+from relay.spreadsheets import never_a_formula
 
 __all__ = ["JobExport"]
 
 # Most jobs in one file; the command line has no such limit.
 MOST_EXPORTED: Final = 10_000
 PAGE: Final = 500
-
-# What a spreadsheet would take for a formula.
-_FORMULA: Final = (
-    *("=", "+", "-", "@", "\t", "\r", "\n"),
-    *("\uff1d", "\uff0b", "\uff0d", "\uff20"),  # the same in full width
-)
 
 
 class JobExport(JobActs):
@@ -121,6 +116,4 @@ def _cell(value: Any) -> Any:
     """Return a value as one cell, and never as a formula."""
     if isinstance(value, dict | list):
         value = json.dumps(value, ensure_ascii=False)
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
-    return value
+    return never_a_formula(value) if isinstance(value, str) else value

@@ -17,6 +17,7 @@ from relay.cli.progress import Progress
 from relay.cli.session import Session
 from relay.cli.tree import Branch
 from relay.cli.verbs.jobs import fetching, filter_of
+from relay.spreadsheets import never_a_formula
 
 __all__ = ["grow"]
 
@@ -42,8 +43,6 @@ _COLUMNS: Final = [
     "error_class",
     "error",
 ]
-# What a spreadsheet takes for a formula is made a text.
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def grow(root: Branch, jobs: Branch) -> None:
@@ -132,4 +131,4 @@ def _cell(value: object, is_seen: bool) -> object:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if is_seen:  # on a terminal, which would obey what is in it
         text = inert(text)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return never_a_formula(text)
