@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ __all__ = ["check_executions"]
 READY_SECONDS: Final = 2.0
 # Within this a worker that was struck has a keeper with a connection again.
 RESTART_SECONDS: Final = 1.0
+# One whose parent was killed starts anew, and has one when its children are registered:
+# several at once take longer on two cores. What takes longer than this is no excuse.
+START_SECONDS: Final = 10.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -200,8 +204,7 @@ def _check_cut(
     struck_at = max(fault.began, claim.at)
     seconds = transition.at - struck_at
     findings.ready_again.setdefault(fault.kind, []).append(seconds)
-    limit = strikes.lease_seconds + READY_SECONDS
-    if seconds > limit and transition.at - strikes.sound_at(struck_at) > limit:
+    if transition.at > strikes.due_at(struck_at):
         findings.overdue.append(
             Violation(
                 rule="READY",
@@ -232,9 +235,20 @@ class _Strikes:
 
     def __init__(self, histories: Histories) -> None:
         self.lease_seconds = histories.lease_seconds
+        # For a keeper that is let alone, from a strike on.
+        self.limit = self.lease_seconds + READY_SECONDS
         by_pid: dict[int, list[str]] = defaultdict(list)
         for worker in histories.workers:
             by_pid[worker.pid].append(worker.id)
+        names = {
+            event.pid: event.name
+            for event in histories.processes
+            if event.event == "seen"
+        }
+        self._registered: dict[str, list[float]] = defaultdict(list)
+        for worker in sorted(histories.workers, key=lambda worker: worker.began):
+            if worker.pid in names:
+                self._registered[names[worker.pid]].append(worker.began)
         self._at_worker: dict[str, list[Fault]] = defaultdict(list)
         self._at_keeper: dict[str, list[Fault]] = {
             event.name: []
@@ -270,15 +284,23 @@ class _Strikes:
             if fault.began < end.at and claim.at <= fault.ended + self.lease_seconds
         ]
 
-    def sound_at(self, at: float) -> float:
-        """Return when, from then on, some keeper had been let alone for one lease."""
-        moments = []
+    def due_at(self, struck_at: float) -> float:
+        """Return by when a job is ready again: a keeper was let alone for so long."""
+        found = []
         for faults in self._at_keeper.values():
-            moment = at
+            since = struck_at
             for fault in faults:
-                if fault.began <= moment:
-                    moment = max(
-                        moment, fault.ended + RESTART_SECONDS + self.lease_seconds
-                    )
-            moments.append(moment)
-        return min(moments, default=at)
+                if since + self.limit <= fault.began:
+                    break
+                since = max(since, self._back_at(fault))
+            found.append(since + self.limit)
+        return min(found, default=struck_at + self.limit)
+
+    def _back_at(self, fault: Fault) -> float:
+        """Return when the fault's victim had a keeper with a connection again."""
+        if fault.kind == "parent":
+            began = self._registered[fault.victim]
+            index = bisect_right(began, fault.ended)
+            if index < len(began):
+                return min(began[index], fault.ended + START_SECONDS)
+        return fault.ended + RESTART_SECONDS

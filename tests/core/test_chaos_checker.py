@@ -672,3 +672,25 @@ def test_a_job_is_not_overdue_while_no_keeper_had_been_sound(story: Story) -> No
     findings = check(taken_late(story, others=[(0.5, 1.4)]).histories)
 
     assert findings.overdue == []
+
+
+@pytest.mark.parametrize(("back_at", "rules"), [(3.5, []), (1.6, ["READY"])])
+def test_a_worker_that_starts_anew_has_a_keeper_once_it_is_registered(
+    story: Story, back_at: float, rules: list[str]
+) -> None:
+    histories = taken_late(story, others=[]).histories
+    histories.lease_seconds = 0.5
+    # Its neighbour stands still all the time.
+    histories.faults.append(
+        replace(histories.faults[0], kind="stop", victim="worker2", ended=9, pids=(2,))
+    )
+    histories.processes.append(
+        ProcessEvent(event="seen", name="worker", pid=12, mono=9)
+    )
+    histories.workers.append(
+        WorkerRow(id="c", name="c", pid=12, state="running", began=back_at)
+    )
+
+    findings = check(histories)
+
+    assert [violation.rule for violation in findings.overdue] == rules
