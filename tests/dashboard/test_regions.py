@@ -51,9 +51,13 @@ def test_a_region_in_which_nothing_is_new_is_not_sent(
     make_schedule()
     Queue.objects.create(name="mail")
 
-    first = region(browser, name, part)
-    again = region(browser, name, part, first["ETag"])
-    weak = region(browser, name, part, f"W/{first['ETag']}")
+    for _ in range(3):
+        begun = timezone.now().minute
+        first = region(browser, name, part)
+        again = region(browser, name, part, first["ETag"])
+        weak = region(browser, name, part, f"W/{first['ETag']}")
+        if begun == timezone.now().minute:  # which charts begin at
+            break
 
     assert first.status_code == 200
     assert (again.status_code, again.content) == (304, b"")
