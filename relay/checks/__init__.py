@@ -40,6 +40,8 @@ _DEPLOYMENT: Final = (
     deployment.check_grace,
     deployment.check_metrics_folder,
     deployment.check_rate,
+    deployment.check_transport,
+    deployment.check_keys,
 )
 
 

@@ -1,4 +1,4 @@
-"""W004, W007, W008, W018: what manage.py check --deploy finds of who sees relay."""
+"""W004, W007, W008, W018 to W020: what check --deploy finds of who sees relay."""
 
 from __future__ import annotations
 
@@ -13,18 +13,31 @@ from typing import Any, Final
 from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage
+from django.db import connections
 from django.http import HttpRequest
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils.module_loading import import_string
 
 from relay.checks.messages import readable_settings, warning
+from relay.conf import decode_key
 
-__all__ = ["check_exposure", "check_grace", "check_metrics_folder", "check_rate"]
+__all__ = [
+    "EXAMPLE_KEY",
+    "check_exposure",
+    "check_grace",
+    "check_keys",
+    "check_metrics_folder",
+    "check_rate",
+    "check_transport",
+]
 
 # Where prometheus_client keeps the sums of several processes.
 FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 # What Kubernetes grants unless told otherwise. Source: terminationGracePeriodSeconds.
 CONTAINER_GRACE: Final = timedelta(seconds=30)
+# That of docs/howto/sensitive-arguments.md, which everybody can read.
+EXAMPLE_KEY: Final = b"not a secret: it is on this page"
+_VERIFIED: Final = ("verify-ca", "verify-full")
 _CONTAINER_FILES: Final = ("/.dockerenv", "/run/.containerenv")
 _OWN_COUNT: Final = ("locmem.LocMemCache", "dummy.DummyCache")
 
@@ -146,4 +159,46 @@ def check_rate(**_: object) -> list[CheckMessage]:
             "processes more gets through",
             "Give CACHES['default'] one that processes share.",
         )
+    ]
+
+
+def check_transport(**_: object) -> list[CheckMessage]:
+    """W019: the server of the database need not prove who it is."""
+    relay = readable_settings()
+    if relay is None:
+        return []
+    database = connections[relay.database].settings_dict
+    host, options = str(database.get("HOST") or ""), database.get("OPTIONS") or {}
+    is_near = host.startswith("/") or host in ("", "localhost", "127.0.0.1", "::1")
+    mode = options.get("sslmode") or os.environ.get("PGSSLMODE", "prefer")
+    if is_near or mode in _VERIFIED or "service" in options:
+        return []
+    return [
+        warning(
+            "W019",
+            f"DATABASES[{relay.database!r}] is on {host}, with sslmode {mode!r}: who "
+            "is on the way may read jobs, and answer in the server's place",
+            "Set OPTIONS['sslmode'] to 'verify-full', and sslrootcert; or silence "
+            "this where the way is safe, as in a tunnel.",
+        )
+    ]
+
+
+def check_keys(**_: object) -> list[CheckMessage]:
+    """W020: arguments are encrypted by a key that is published."""
+    relay = readable_settings()
+    keys: Mapping[str, Any] = relay.encryption_keys if relay else {}
+    names = [
+        name
+        for name, key in keys.items()
+        if not callable(key) and decode_key(key) == EXAMPLE_KEY
+    ]
+    return [
+        warning(
+            "W020",
+            f"RELAY['ENCRYPTION_KEYS'] has under {name!r} the key that relay's "
+            "documentation shows: what it encrypts everybody can read",
+            "Make one of your own: openssl rand -base64 32; then relay_reencrypt.",
+        )
+        for name in names
     ]

@@ -49,14 +49,14 @@ def test_all_that_match_are_sent_page_by_page_up_to_a_limit(
 
 
 def test_a_table_has_a_head_and_no_formulas(browser: Client) -> None:
-    for task in ("=cmd|'/c calc'!A0", "+1", "-1", "@x", "plain"):
+    for task in ("=cmd|'/c calc'!A0", "+1", "-1", "@x", "\uff1d1", "plain"):
         make_job(task=task)
 
     response = press_all(browser, "export_csv", "")
 
     rows = list(csv.DictReader(lines_of(response)))
     assert {row["task"] for row in rows} == {
-        *("'=cmd|'/c calc'!A0", "'+1", "'-1", "'@x", "plain")
+        *("'=cmd|'/c calc'!A0", "'+1", "'-1", "'@x", "'\uff1d1", "plain")
     }
     assert all(row["state"] == "queued" for row in rows)
 

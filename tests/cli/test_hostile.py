@@ -104,6 +104,16 @@ def test_a_table_for_programs_is_inert_only_where_somebody_looks() -> None:
     assert HOSTILE in kept.getvalue()
 
 
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\n", "\uff1d"])
+def test_a_table_has_no_formulas(sign: str) -> None:
+    job = dict.fromkeys(export._COLUMNS) | {"error": f"{sign}1"}
+    written = StringIO()
+
+    export._csv(written.write, False)(job)
+
+    assert f"'{sign}1" in written.getvalue()
+
+
 # --- arguments that are not shown ----------------------------------------------------
 
 

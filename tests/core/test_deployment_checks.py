@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import tempfile
 from datetime import timedelta
@@ -10,11 +11,13 @@ from typing import Any
 
 import pytest
 from django.core.checks import CheckMessage, run_checks
+from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.test import override_settings
 from django.urls import path
 
 from relay.checks import TAG, deployment
+from tests.docs.pages import ROOT
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
@@ -125,3 +128,54 @@ def test_w018_names_a_rate_that_each_process_counts_for_itself(backend: str) -> 
     with override_settings(RELAY={"API": {"SUBMIT_RATE": 5}}, CACHES=shared):
         assert found("W018") == []
     assert found("W018") == []
+
+
+@pytest.mark.parametrize(
+    ("host", "options"),
+    [
+        ("", {}),
+        ("/run/postgresql", {}),
+        ("localhost", {}),
+        ("db.internal", {"sslmode": "verify-full"}),
+        ("", {"service": "shop"}),
+    ],
+)
+def test_w019_leaves_alone_what_is_near_or_proves_who_it_is(
+    monkeypatch: pytest.MonkeyPatch, host: str, options: dict[str, str]
+) -> None:
+    monkeypatch.delenv("PGSSLMODE", raising=False)
+    database = connections["default"].settings_dict
+    monkeypatch.setitem(database, "HOST", host)
+    monkeypatch.setitem(database, "OPTIONS", options)
+
+    assert found("W019") == []
+
+
+def test_w019_names_a_server_that_need_not_prove_who_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PGSSLMODE", raising=False)
+    database = connections["default"].settings_dict
+    monkeypatch.setitem(database, "HOST", "db.internal")
+    monkeypatch.setitem(database, "OPTIONS", {"sslmode": "require"})
+
+    assert "on db.internal, with sslmode 'require'" in only("W019").msg
+
+    monkeypatch.setitem(database, "OPTIONS", {})
+    assert "sslmode 'prefer'" in only("W019").msg
+    monkeypatch.setenv("PGSSLMODE", "verify-full")
+    assert found("W019") == []
+
+
+def test_w020_names_a_key_that_everybody_can_read() -> None:
+    example = base64.b64encode(deployment.EXAMPLE_KEY).decode()
+    own = base64.b64encode(os.urandom(32)).decode()
+    page = ROOT / "docs" / "howto" / "sensitive-arguments.md"
+    assert example in page.read_text(encoding="utf-8")
+
+    with override_settings(RELAY={"ENCRYPTION_KEYS": {"new": own, "old": example}}):
+        message = only("W020")
+    assert "under 'old'" in message.msg
+    assert example not in f"{message.msg}{message.hint}"
+    with override_settings(RELAY={"ENCRYPTION_KEYS": {"new": own}}):
+        assert found("W020") == []

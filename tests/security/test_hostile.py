@@ -214,7 +214,7 @@ def test_arguments_larger_than_a_job_takes_are_refused_in_a_form(root: Client) -
 # --- REST ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["a/b", "..", ".", "preview"])
+@pytest.mark.parametrize("name", ["a/../b", "..", "/a", "preview"])
 def test_a_schedule_is_not_given_a_name_that_no_address_has(name: str) -> None:
     client = Api(make_token("admin"))
     body = {"task": "testproject.tasks.echo", "cron": "0 3 * * *"}
