@@ -267,3 +267,11 @@ def test_htmx_is_the_file_that_was_released() -> None:
 
     assert said.split() == [hashlib.sha256(content).hexdigest(), "htmx.min.js"]
     assert "Zero-Clause BSD" in (FOLDER / "htmx.LICENSE").read_text()
+
+
+def test_a_name_that_turns_the_direction_of_writing_stands_alone() -> None:
+    [rule] = re.findall(
+        r":is\(([^)]*)\) { unicode-bidi: isolate; }", (FOLDER / "relay.css").read_text()
+    )
+
+    assert {"a", "code", "span", "summary"} <= set(rule.split(", "))
