@@ -106,7 +106,9 @@ class ApiView(APIView):
         check_size(_content_length(request))
         who = who_asks(request, self.request_id)
         if who is None:
-            raise NotAuthenticated
+            raise NotAuthenticated(
+                "Send a token, as Authorization: Bearer rly_..., or log in."
+            )
         self.who = who
         self._check_known()
         about = endpoint_of(self, request.method or "")
@@ -128,7 +130,7 @@ class ApiView(APIView):
 
     def _check_allowed(self, about: Endpoint) -> None:
         if about.permission is not None:
-            self.actor.require(about.permission, about.summary.rstrip(".").lower())
+            self.actor.require(about.permission, _act_of(about))
         if self.who.is_limited and not about.is_for_some:
             raise ProblemError(
                 "not_allowed",
@@ -268,6 +270,12 @@ class ApiView(APIView):
 
     def _is_known(self) -> bool:
         return str(self.request.method).lower() in self.http_method_names
+
+
+def _act_of(about: Endpoint) -> str:
+    """Return what an endpoint does, as a part of "they may not …"."""
+    text = about.summary.partition(";")[0].rstrip(".")
+    return text[:1].lower() + text[1:]
 
 
 def _content_length(request: Request) -> int:

@@ -149,6 +149,17 @@ def test_a_stranger_finds_only_healthz_open() -> None:
     assert {"healthz", "readyz", "metrics", "v1/jobs", "v1/x"} <= found
 
 
+def test_a_refusal_says_what_was_asked_for_and_what_is_missing() -> None:
+    job = make_job("queued")
+
+    refused = Api(make_token("read")).send("POST", f"/v1/jobs/{job.pk}/cancel", {})
+    assert said(refused)["detail"].endswith(
+        " may not cancel a job: the permission 'cancel_job' is missing"
+    )
+    unknown = Client(headers={"Authorization": "Token rly_x"}).get("/v1/jobs")
+    assert "Authorization: Bearer" in said(unknown)["detail"]
+
+
 def test_a_user_whom_relay_allows_nothing_is_nobody_here() -> None:
     client = Client()
     client.force_login(User.objects.create_user("customer"))
