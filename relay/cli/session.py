@@ -208,11 +208,11 @@ class Session:
         if self.printer.mode != "people":
             self.show_list(document, (), id_name=id_name)
             return
-        said = f"would: {verb}" if self.is_dry else verb
         for each in document["results"]:
             state = each.get("state")
-            after = f" (is {state})" if state else ""
-            self.printer.line(inert(f"{said} {each[id_name]}{after}"))
+            name = f"{each[id_name]} (is {state})" if state else each[id_name]
+            would = f"{name} would be {verb.removesuffix(':')}"
+            self.printer.line(inert(would if self.is_dry else f"{verb} {name}"))
 
 
 def run(

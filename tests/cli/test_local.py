@@ -329,6 +329,10 @@ def test_a_dry_run_changes_nothing(relay: Run) -> None:
         assert result.code == 0, (words, result.err)
         assert "would" in result.out, words
 
+    said = relay("retry", failed.pk, "--dry-run").out
+    assert said == f"{failed.pk} (is failed) would be retried\n"
+    said = relay("replay", failed.pk, "--dry-run").out
+    assert said == f"{failed.pk} (is failed) would be replayed\n"
     assert state_of(job) == "queued"
     assert Job.objects.count() == 2
     assert not Audit.objects.exists()

@@ -107,7 +107,8 @@ def on_several(session: Session, act: JobAct, *, within: str = "") -> None:
     if act == "delete" and not session.is_dry:
         count = len(options.ids)
         session.confirm(f"delete {count} job{'s' if count > 1 else ''}")
-    session.each(options.ids, _acting(session, act), verb=_DONE[act])
+    verb = "replayed" if session.is_dry and act == "replay" else _DONE[act]
+    session.each(options.ids, _acting(session, act), verb=verb)
 
 
 def _acting(session: Session, act: JobAct) -> Callable[[str], Document]:
