@@ -58,9 +58,15 @@ def run_with_reload() -> int:
         # In a session of its own: Ctrl-C in a terminal is for this process, which asks
         # the worker to drain once, not twice.
         worker = subprocess.Popen(command, start_new_session=True)  # noqa: S603 - this very command line
-        path = None
+        path, has_ended = None, False
         while path is None and not stop.wait(LOOK_SECONDS):
             path = changed(before, snapshot(before))
+            if not has_ended and worker.poll() is not None:
+                has_ended = True
+                logger.warning(
+                    "the worker has ended: it starts again when the code changes",
+                    extra={"event": "worker.reload_waits", "code": worker.returncode},
+                )
         if path is not None:
             logger.info(
                 "code changed: restarting",

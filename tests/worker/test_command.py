@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,12 @@ def test_reload_runs_the_code_as_it_is_now(
     write(project, 22)
     until(lambda: "code changed" in worker.text())
     assert result_of_edited(database) == 22
+
+    (killed,) = proc.children_of(worker.pid, proc.scan())
+    os.kill(killed.pid, signal.SIGKILL)
+    until(lambda: "the worker has ended" in worker.text())
+    write(project, 333)
+    assert result_of_edited(database) == 333
 
     tree = worker.tree()
     assert worker.stop() == 0

@@ -98,6 +98,7 @@ class Command(RelayCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        show_logs(options["verbosity"])
         if options["reload"]:
             from relay.worker.reload import run_with_reload  # only development needs it
 
@@ -108,7 +109,6 @@ class Command(RelayCommand):
                 options[name] = getattr(relay, name)
         alias = relay.database
         check_vendor(alias)
-        show_logs(options["verbosity"])
         with explained(alias):
             queues = self._checked(options["queues"])
         self._warn_of_sessions(options["concurrency"], options["processes"])
