@@ -8,16 +8,31 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import Final
 
 from relay import traces
 
-__all__ = ["die_with", "end_of", "fork"]
+__all__ = ["die_with", "end_of", "fork", "warn_of_threads"]
 
 logger = logging.getLogger("relay.worker")
 
 _PR_SET_PDEATHSIG: Final = 1
+# How threads are called that start anew in a forked process: OpenTelemetry's SDK.
+_FORKING: Final = "Otel"
+
+
+def warn_of_threads() -> None:
+    """Log a warning if threads run that no forked process will have."""
+    main = threading.main_thread()
+    names = [each.name for each in threading.enumerate() if each is not main]
+    if lost := [name for name in names if not name.startswith(_FORKING)]:
+        logger.warning(
+            "threads were started before the worker forks: they are not in its "
+            "children, and a lock they hold stays locked there",
+            extra={"event": "worker.threads", "threads": lost},
+        )
 
 
 def fork(

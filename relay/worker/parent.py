@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -27,7 +26,7 @@ from relay.worker.bell import Bell
 from relay.worker.brood import Brood
 from relay.worker.child import ChildLoop
 from relay.worker.fence import fence_margin, stall_limit
-from relay.worker.fork import end_of, fork
+from relay.worker.fork import end_of, fork, warn_of_threads
 from relay.worker.health import WorkerHealth
 from relay.worker.keeper import GAVE_UP, Keeper, KeeperOptions
 from relay.worker.loop import CAPACITY
@@ -133,12 +132,7 @@ class Parent:
             close_pool = getattr(connection, "close_pool", None)
             if close_pool is not None:
                 close_pool()
-        if threading.active_count() > 1:
-            logger.warning(
-                "threads were started before the worker forks: they are not in its "
-                "children, and a lock they hold stays locked there",
-                extra={"threads": [thread.name for thread in threading.enumerate()]},
-            )
+        warn_of_threads()
         gc.collect()
         gc.freeze()
         options = self._keeper_options

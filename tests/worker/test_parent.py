@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -16,6 +17,7 @@ from django.test import override_settings
 from relay.ids import uuid7
 from relay.worker import parent as parent_module
 from relay.worker import places
+from relay.worker.fork import warn_of_threads
 from relay.worker.options import LoopOptions
 from relay.worker.parent import Parent
 from relay.worker.places import Place, Process
@@ -66,6 +68,27 @@ def watch() -> Iterator[Watch]:
     made = Watch()
     yield made
     made.close()
+
+
+def test_a_thread_that_no_child_will_have_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    over = threading.Event()
+    names = ("poller", "OtelBatchSpanRecordProcessor")
+    threads = [threading.Thread(target=over.wait, name=name) for name in names]
+    for thread in threads:
+        thread.start()
+    try:
+        warn_of_threads()
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+    (record,) = caplog.records
+    named = vars(record)["threads"]
+    assert "poller" in named
+    assert not {"MainThread", "OtelBatchSpanRecordProcessor"} & set(named)
 
 
 def test_b05_a_child_whose_loop_stands_still_is_killed_uncharged(watch: Watch) -> None:
