@@ -178,6 +178,8 @@ class ActingAdmin(_ModelAdmin):
     ) -> HttpResponse:
         if obj is not None:
             context["relay_tools"] = self.tools(request, obj)
+            # A name with an id in it runs below the buttons; the crumbs have it, too.
+            context["subtitle"] = None
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     # --- deleting --------------------------------------------------------------------

@@ -308,6 +308,7 @@ def test_a_page_shows_arguments_attempts_and_history_and_no_form(
     assert f'href="{LIST}{original.pk}/change/"' in page
     assert 'name="_save"' not in page
     assert 'name="state"' not in page
+    assert f"<h2>{job}</h2>" not in page  # where the buttons are
 
 
 def test_the_page_cannot_be_posted_nor_are_rows_deleted_by_django(
