@@ -99,7 +99,9 @@ def _when(job: Document) -> str:
 
 
 def _tries(job: Document) -> str:
-    return f"{job['attempt']}/{job['max_retries'] + 1}"
+    """Return its attempts, of how many; alone where a retry or a loss added some."""
+    attempt, most = job["attempt"], job["max_retries"] + 1
+    return f"{attempt}/{most}" if attempt <= most else f"{attempt}"
 
 
 def _call(document: Document) -> str:

@@ -65,6 +65,16 @@ def test_pages_follow_one_another(relay: Run) -> None:
     assert "--all" in relay("jobs", "--limit", 2).err
 
 
+def test_attempts_are_told_of_how_many_until_a_retry_added_some(relay: Run) -> None:
+    jobs = [make_job("failed", attempt=each, max_retries=1) for each in (2, 3)]
+
+    lines = relay("jobs", "state:failed").out.splitlines()
+    said = [next(x for x in lines if str(job.pk) in x).split() for job in jobs]
+    assert "2/2" in said[0]
+    assert "3" in said[1]
+    assert "3/2" not in said[1]
+
+
 def test_one_job_is_shown_by_the_beginning_of_its_id(relay: Run) -> None:
     job = make_job("failed", error_class="ValueError", error_message="no\x1b[31m")
     text = str(job.pk)
