@@ -52,6 +52,9 @@ _TCP: Final = {
     "tcp_user_timeout": 10_000,
 }
 
+# From this version on the server ends a transaction that takes too long by itself.
+_TRANSACTION_TIMEOUT_SINCE: Final = 17_00_00
+
 _T = TypeVar("_T")
 
 _decode: Final[Callable[[Any], Any]] = json.JSONDecoder().decode
@@ -166,6 +169,10 @@ def connect(alias: str, *, role: Role, name: str) -> EngineConnection:
         **(_PINNED if role == "hot" else {}),
         **({"role": assume_role} if assume_role else {}),
     }
+    if role == "hot" and connection.info.server_version >= _TRANSACTION_TIMEOUT_SINCE:
+        # A process that stands still between a claim and its transaction's end holds
+        # the jobs locked: nobody could take them when its lease is over.
+        values["transaction_timeout"] = str(relay.lease // timedelta(milliseconds=1))
     try:
         if relay.transaction_pooler:
             # default_transaction_isolation cannot change once a block has begun.

@@ -22,6 +22,7 @@ from relay.engine.claim import Marks, send_claim
 from relay.engine.connection import EngineConnection, connect, is_outage
 from tests.engine.proxy import Proxy
 from tests.engine.rows import add_jobs, add_worker, states, wait_until
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["relay"])
 
@@ -146,6 +147,38 @@ def test_block_is_undone_as_a_whole(duty: EngineConnection) -> None:
         _insert_and_divide(duty)
 
     assert states(duty) == {}
+
+
+@override_settings(RELAY={"LEASE": timedelta(seconds=1)})
+def test_a_claim_that_is_never_ended_is_undone_when_its_lease_is_over(
+    duty: EngineConnection,
+) -> None:
+    hot = connect("default", role="hot", name="stopped")
+    if hot.info.server_version < 17_00_00:
+        hot.close()
+        pytest.skip("the server has no transaction_timeout")
+    worker_id = add_worker(duty)
+    add_jobs(duty, 1)
+
+    with pytest.raises(psycopg.OperationalError):
+        _claim_and_stand_still(hot, duty, worker_id)
+
+    assert hot.closed
+    assert states(duty) == {"queued": 1}
+
+
+def _claim_and_stand_still(
+    hot: EngineConnection, other: EngineConnection, worker_id: Any
+) -> None:
+    def is_free() -> bool:
+        with other.transaction():
+            found = other.execute("SELECT FROM relay_job FOR UPDATE SKIP LOCKED")
+            return found.rowcount == 1
+
+    with hot.block():
+        send_claim(hot, Marks().spans(["default"]), limit=1, worker_id=worker_id)
+        until(lambda: not is_free())
+        until(is_free)
 
 
 def test_block_on_a_lost_connection_raises_once_and_logs_nothing(
