@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -128,16 +129,28 @@ def test_a_port_answers_and_logs_nothing(capfd: pytest.CaptureFixture[str]) -> N
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_file_is_kept_up_to_date(tmp_path: Path) -> None:
+def test_a_file_is_kept_up_to_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     office, file = Office(), tmp_path / "relay.json"
-    probes.serve(office.health, None, str(file))
+    found = []
 
-    first = until(lambda: file.exists() and json.loads(file.read_text()))
-    office.is_draining = True
+    class End(Exception):
+        """Stops what goes on for ever."""
 
-    assert first["live"]
-    assert first["ready"]
-    until(lambda: json.loads(file.read_text())["reasons"] == ["draining"])
+    def pause(seconds: float) -> None:
+        found.append(json.loads(file.read_text()))
+        office.is_draining = True
+        if len(found) == 2:
+            raise End
+
+    monkeypatch.setattr(probes, "time", SimpleNamespace(time=time.time, sleep=pause))
+    with pytest.raises(End):
+        probes._keep_writing(office.health, file)
+
+    first, second = found
+    assert (first["live"], first["ready"]) == (True, True)
+    assert second["reasons"] == ["draining"]
 
 
 def test_what_children_tell_is_added_up_and_written(
