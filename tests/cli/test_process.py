@@ -137,10 +137,13 @@ class Terminal:
         os.close(other)
         os.set_blocking(self._main, False)
         self.text = ""
+        self._bytes = b""
 
     def read(self) -> str:
-        with suppress(OSError):  # there is nothing yet, or nobody any more
-            self.text += os.read(self._main, 65_536).decode()
+        with suppress(OSError):  # there is nothing left, or nobody any more
+            while piece := os.read(self._main, 65_536):
+                self._bytes += piece
+        self.text = self._bytes.decode(errors="ignore")
         return self.text
 
     def type(self, text: str) -> None:
