@@ -120,6 +120,10 @@ def test_streams_that_are_closed_or_full_end_it_without_a_trace(
     assert len(done.stderr.splitlines()) == (1 if said else 0)
 
 
+def _mind_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """A program on a terminal of its own."""
 
@@ -133,6 +137,8 @@ class Terminal:
             stdout=other,
             stderr=other,
             start_new_session=True,
+            # Who runs the tests in the background may have SIGINT ignored.
+            preexec_fn=_mind_ctrl_c,
         )
         os.close(other)
         os.set_blocking(self._main, False)
