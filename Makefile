@@ -73,7 +73,7 @@ bench: $(DEVELOP) ## measure speed beside PostgreSQL's limit (ARGS=--quick: in a
 	$(BIN)/python -m bench $(ARGS)
 
 clean: ## stop the embedded PostgreSQL and remove all that was made here, its data too
-	@set -e; for root in .relay/postgres/*/; do \
+	@set -e; for root in .relay/*/*/ .relay/demo/postgres/*/; do \
 	    if [ -e "$$root/data" ] && [ -x $(BIN)/python ]; then \
 	        $(BIN)/python -m relay.standalone.postgres stop --root "$$root"; fi; done
 	rm -rf .relay .venv .venv-* .tox build dist bench/out tests/chaos/out

@@ -49,8 +49,11 @@ TEMPLATES = [
         },
     }
 ]
-# One cluster for each major version, so that a checkout serves several at once.
-POSTGRES_ROOT = root_by_major(BASE_DIR / ".relay" / "postgres")
+# One cluster for each major version, so that a checkout serves several at once; runs of
+# one version side by side need a folder each.
+POSTGRES_ROOT = root_by_major(
+    Path(os.environ.get("RELAY_TEST_ROOT") or BASE_DIR / ".relay" / "postgres")
+)
 DATABASES = {"default": database_settings(POSTGRES_ROOT)}
 if name := os.environ.get("RELAY_TEST_DATABASE"):
     DATABASES["default"]["NAME"] = name

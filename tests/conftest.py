@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+import psycopg
 import pytest
 from django.conf import settings
+from django.db import connection
 
 from relay import counts
 from relay.exceptions import StandaloneError
@@ -136,8 +138,26 @@ def postgres() -> EmbeddedPostgres | None:
 def django_db_modify_db_settings(
     django_db_modify_db_settings_parallel_suffix: None,
     postgres: EmbeddedPostgres | None,
-) -> None:
-    """Start the database for the first test that asks for one."""
+) -> Iterator[None]:
+    """Start the database for the first test that asks for one, and keep others out.
+
+    Two runs that share a database empty each other's tables.
+    """
+    own = connection.settings_dict
+    name = own["TEST"]["NAME"] or own["NAME"]
+    parameters = connection.get_connection_params() | {"dbname": "postgres"}
+    with psycopg.connect(**parameters, autocommit=True) as session:
+        lock = session.execute(
+            "SELECT pg_try_advisory_lock(hashtext('relay tests'), hashtext(%s))",
+            (name,),
+        )
+        if lock.fetchone() != (True,):
+            pytest.exit(
+                f"other tests run on the database {name!r} of this server: wait for "
+                "them, or give these a server of their own with RELAY_TEST_ROOT=FOLDER",
+                returncode=pytest.ExitCode.USAGE_ERROR,
+            )
+        yield
 
 
 @pytest.fixture
