@@ -160,14 +160,15 @@ class Reap:
             taken += count
             if count < lease.TAKE_BATCH or budget.is_spent:
                 break
-        logger.warning(
-            "jobs taken back from a lost worker",
-            extra={
-                "event": "worker.reaped",
-                "worker_id": str(worker_id),
-                "jobs": taken,
-            },
-        )
+        if taken:  # else others were faster
+            logger.warning(
+                "jobs taken back from a lost worker",
+                extra={
+                    "event": "worker.reaped",
+                    "worker_id": str(worker_id),
+                    "jobs": taken,
+                },
+            )
 
 
 class Heed:

@@ -1,7 +1,8 @@
-"""How much of the time duties take."""
+"""What duties do and tell, and how much of the time they take."""
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 
 import pytest
@@ -9,8 +10,8 @@ import pytest
 from relay.engine import prune
 from relay.engine.connection import EngineConnection
 from relay.worker import duties
-from relay.worker.duties import Prune, prune_share
-from tests.engine.rows import add_jobs, states
+from relay.worker.duties import Prune, Reap, prune_share
+from tests.engine.rows import add_jobs, add_worker, hold, other_session, states
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["relay"])
 
@@ -53,3 +54,22 @@ def test_pruning_takes_more_of_the_time_the_later_it_is() -> None:
     shares = [prune_share(seconds) for seconds in (-5, 0, 15, 30, 60, 10_000)]
 
     assert shares == pytest.approx([0.2, 0.2, 0.35, 0.5, 0.8, 0.8])
+
+
+def test_only_who_takes_jobs_back_says_so(
+    duty: EngineConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="relay.worker")
+    hold(duty, add_worker(duty, state="lost"), 2)
+    one = Reap(lambda: True)
+    with other_session(autocommit=False) as faster:
+        faster.execute("SELECT FROM relay_job FOR NO KEY UPDATE")
+
+        one.tick(duty)
+
+        assert caplog.records == []
+        faster.rollback()
+    one.tick(duty)
+
+    [record] = caplog.records
+    assert (record.__dict__["event"], record.__dict__["jobs"]) == ("worker.reaped", 2)
