@@ -34,6 +34,9 @@ from relay.worker.nursery import (
 
 __all__ = ["Apart", "Gone", "Nursery", "is_isolation_needed"]
 
+# How long a nursery may take to fork a process and say so, on a machine at its slowest:
+# the slot that waits for it runs nothing else.
+BIRTH_SECONDS: Final = 30.0
 # How long a nursery may take to kill and reap what it forked.
 CLOSE_SECONDS: Final = 2.0
 # How long idle processes may take to end by themselves: a little more than they wait
@@ -71,7 +74,11 @@ class Apart:
         self._end = end
         self._lifeline = lifeline
         self._frames = Frames(end)
-        self.pid = self._read_lifeline()
+        is_told = select.poll()
+        is_told.register(lifeline, select.POLLIN)
+        self.pid = (
+            self._read_lifeline() if is_told.poll(BIRTH_SECONDS * 1_000) else None
+        )
         if self.pid is None or self.pid < 0:
             self.close()
             raise Gone(self.pid)
@@ -81,7 +88,10 @@ class Apart:
         self._poll.register(end, select.POLLIN)
 
     def _read_lifeline(self) -> int | None:
-        """Return the next number that the nursery says of it; None if it is gone."""
+        """Return the next number that the nursery says of it; None if it is gone.
+
+        To be called once there is something to read.
+        """
         message = os.read(self._lifeline, CODE.size)
         return CODE.unpack(message)[0] if len(message) == CODE.size else None
 

@@ -13,7 +13,8 @@ import pytest
 from relay.engine.finish import Completed
 from relay.ids import uuid7
 from relay.progress import Progress
-from relay.worker.apart import Apart
+from relay.worker import apart
+from relay.worker.apart import Apart, Gone
 from relay.worker.frames import Answer, pack_answer, pack_progress, unpack
 from relay.worker.nursery import CODE
 
@@ -80,3 +81,18 @@ def test_what_is_no_span_is_not_taken_for_one(sent: Any, taken: str | None) -> N
 
     assert isinstance(answer, Answer)
     assert answer.span == taken
+
+
+def test_a_nursery_that_does_not_answer_is_taken_to_be_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(apart, "BIRTH_SECONDS", 0.01)
+    near, far = socket.socketpair()
+    lifeline, teller = os.pipe()
+
+    with pytest.raises(Gone) as gone:
+        Apart(1, near, lifeline, near)
+
+    assert gone.value.code is None
+    far.close()
+    os.close(teller)
