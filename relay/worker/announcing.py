@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -48,6 +49,8 @@ logger = logging.getLogger("relay.worker")
 
 # Ends that may wait for their receivers before a child claims no more.
 BACKLOG: Final = 1_000
+# That a child claims no more for this is reported so often at most.
+REPORT_SECONDS: Final = 60.0
 
 _OF_STATES: Final = {
     "completed": job_completed,
@@ -163,6 +166,7 @@ class Announcer:
         self._thread: threading.Thread | None = None
         self._put = 0
         self._told = 0
+        self._reported_at = float("-inf")
 
     @property
     def is_busy(self) -> bool:
@@ -179,12 +183,28 @@ class Announcer:
         for one in news:
             self._put += 1
             self._queue.put(one)
+        if self.is_behind:
+            self._report()
         if self._thread is None and self._put:
             thread = threading.Thread(
                 target=self._run, name="relay-signals", daemon=True
             )
             thread.start()
             self._thread = thread
+
+    def _report(self) -> None:
+        """Log that nothing is claimed here: a receiver may never return."""
+        now = time.monotonic()
+        if now - self._reported_at >= REPORT_SECONDS:
+            self._reported_at = now
+            logger.warning(
+                "receivers of signals are behind: no job is claimed until they have "
+                "heard of those that ended",
+                extra={
+                    "event": "worker.receivers_behind",
+                    "untold": self._put - self._told,
+                },
+            )
 
     def close(self) -> None:
         """End the thread once what was put is told."""

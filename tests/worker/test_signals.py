@@ -325,6 +325,7 @@ def test_a_receiver_that_waits_holds_up_no_finish_but_the_claims_behind_it(
     child: Child,
     duty: EngineConnection,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(announcing, "BACKLOG", 2)
     may_go_on, told = threading.Event(), threading.Semaphore(0)
@@ -338,6 +339,9 @@ def test_a_receiver_that_waits_holds_up_no_finish_but_the_claims_behind_it(
         run(child, duty, 2)
         child.step_until(lambda: child.loop._hands.settled == 2)
         assert child.loop._room() == 0
+        [record] = [r for r in caplog.records if r.levelname == "WARNING"]
+        assert record.__dict__["event"] == "worker.receivers_behind"
+        assert record.__dict__["untold"] == 2
         child.loop.drain()
         assert not child.loop._is_done()
 
