@@ -23,9 +23,9 @@ from relay import counts
 from relay.conf import get_settings
 from relay.engine import holdings, lease, workers
 from relay.engine.connection import EngineConnection
-from relay.engine.finish import read_finished, send_settled
 from relay.scheduler.duty import ScheduleDuty
 from relay.worker.cancels import write_cancels
+from relay.worker.dead import hand_back, read_dead
 from relay.worker.duties import (
     Duty,
     Expire,
@@ -43,7 +43,6 @@ from relay.worker.messages import Channel
 from relay.worker.rollup import RollUp
 from relay.worker.rota import Rota
 from relay.worker.shared import SharedState
-from relay.worker.stuck import read_timed_out
 
 __all__ = ["GAVE_UP", "Keeper", "KeeperOptions"]
 
@@ -253,25 +252,12 @@ class Keeper:
             if known is None or known.worker_id != worker_id:
                 self._children[index] = _Child(worker_id, message["pid"])
         elif kind == "dead":
-            worker_id = UUID(message["worker"])
+            dead = read_dead(message)
             for index, child in list(self._children.items()):
-                if child.worker_id == worker_id:
+                if child.worker_id == dead.worker_id:
                     del self._children[index]
                     self._roll_up.forget(index)
-            delays = [
-                self._settings.backoff.delay(crashes).total_seconds()
-                for crashes in range(self._settings.crash_limit)
-            ]
-            self._dead[worker_id] = holdings.DeadChild(
-                worker_id=worker_id,
-                started=[
-                    (UUID(job_id), attempt) for job_id, attempt in message["started"]
-                ],
-                delays=delays,
-                timed_out=read_timed_out(message),
-                is_charged=message["is_charged"],
-                reason=message["reason"],
-            )
+            self._dead[dead.worker_id] = dead
         elif kind == "drain":
             self._is_draining = True
         elif kind == "stop":
@@ -282,32 +268,9 @@ class Keeper:
     def _settle(self, connection: EngineConnection) -> None:
         """Give back what dead children held, without waiting for their leases."""
         for worker_id, child in list(self._dead.items()):
-            timed_out = send_settled(
-                connection,
-                child.timed_out,
-                worker_id=worker_id,
-                hand_back_limit=self._settings.unknown_task_limit,
-            )
-            read_finished(timed_out)
-            count, ready = holdings.settle_dead_child(
-                connection,
-                child,
-                crash_limit=self._settings.crash_limit,
-            )
-            lease.set_state(connection, [worker_id], "stopped")
-            wake(connection, ready)
+            wake(connection, hand_back(connection, child))
             del self._dead[worker_id]
             self._parent.send(kind="settled", worker=str(worker_id))
-            if count:
-                logger.warning(
-                    "jobs of a dead child handed back",
-                    extra={
-                        "event": "worker.killed",
-                        "worker_id": str(worker_id),
-                        "jobs": count,
-                        "reason": child.reason,
-                    },
-                )
 
     def _register(self, connection: EngineConnection) -> None:
         """Write the rows of new children; only then do they claim.

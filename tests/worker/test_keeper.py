@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from django.test import override_settings
 
-from relay.engine import holdings
+from relay.engine import holdings, lease
 from relay.engine.connection import EngineConnection
 from relay.ids import uuid7
 from relay.worker import keeper as keeper_module
@@ -191,6 +191,37 @@ def test_a_dead_child_is_settled_once_and_the_parent_is_told(
     assert workers(duty) == {worker_id: "stopped"}
     settled = {"kind": "settled", "worker": str(worker_id)}
     assert office.parent.receive() == [settled, settled]
+
+
+def test_rows_that_are_refused_are_left_to_the_reaper_and_stop_no_duty(
+    office: Office, duty: EngineConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker_id = office.start_child(0)
+    office.keeper._work()
+    [at_its_end] = rows.hold(duty, worker_id, crashes=2_000_000_000)
+    ticks = office.duty.ticks
+    office.tell(
+        kind="dead",
+        worker=str(worker_id),
+        started=[(str(at_its_end), 1)],
+        timed_out=[],
+        is_charged=True,
+        reason="the worker process died of SIGKILL",
+    )
+
+    for _ in range(2):
+        office.keeper._rota.timers[0].due_at = 0
+        office.keeper._work()
+
+    assert office.duty.ticks == ticks + 2
+    assert office.keeper._link.connection is not None
+    settled = {"kind": "settled", "worker": str(worker_id)}
+    assert office.parent.receive() == [settled]
+    [record] = [r for r in caplog.records if r.__dict__["event"] == "worker.refused"]
+    assert record.__dict__["worker_id"] == str(worker_id)
+    assert lease.orphan_holders(duty) == [worker_id]
+    lease.take(duty, worker_id, loss_limit=10)
+    assert rows.states(duty) == {"queued": 1}
 
 
 @pytest.mark.parametrize(
