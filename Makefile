@@ -12,7 +12,15 @@ BIN := $(VENV)/bin
 RUN := $(VENV)/.run-$(DJANGO)
 DEVELOP := $(VENV)/.develop-$(DJANGO)
 DOCS := $(VENV)/.docs-$(DJANGO)
+LOCK := $(VENV)/.lock
 OLDEST := 3,11
+
+# $(call install,NAME): what requirements/NAME.txt locks. Nothing is taken that has another
+# hash, and nothing is built: what a build would need has none.
+PIP := $(BIN)/python -m pip install --quiet
+LOCKED := $(PIP) --require-hashes --only-binary :all:
+install = $(LOCKED) --requirement requirements/$(1).txt$(if $(DJANGO), \
+    && $(LOCKED) --requirement requirements/$(DJANGO).txt && $(BIN)/python -m pip --quiet check)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
@@ -21,7 +29,7 @@ unexport PYTHONHOME PYTHONPATH
 CAMPAIGNS := $(addprefix chaos-,kill volume database time bloat deploy faults mutants)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint format types imports docs chaos-smoke $(CAMPAIGNS) bench clean
+.PHONY: help install demo test check lint format types imports docs chaos-smoke $(CAMPAIGNS) bench lock clean
 
 help: ## list the targets
 	@echo 'make TARGET [ARGS="..."] [PYTHON=python3.12] [VENV=.venv]'
@@ -72,6 +80,22 @@ $(CAMPAIGNS): $(DEVELOP)
 bench: $(DEVELOP) ## measure speed beside PostgreSQL's limit (ARGS=--quick: in a minute)
 	$(BIN)/python -m bench $(ARGS)
 
+# For each Python from the one named on, and for each system. What several files lock is the
+# same version in each, but for Django in those that pin it.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --system-certs --only-binary :all: \
+    --generate-hashes --annotation-style line --custom-compile-command 'make lock' $(ARGS) --python-version
+
+lock: $(LOCK) ## lock in requirements what pyproject.toml asks for (ARGS=--upgrade: at newest versions)
+	$(COMPILE) 3.11 pyproject.toml --output-file requirements/develop.txt \
+	    --extra standalone --group backend --group test --group lint --group types
+	$(COMPILE) 3.11 pyproject.toml --output-file requirements/run.txt \
+	    --extra standalone --group backend --constraint requirements/develop.txt
+	for group in docs pip lock; do $(COMPILE) 3.11 --output-file requirements/$$group.txt \
+	    --group $$group --constraint requirements/develop.txt || exit 1; done
+	$(COMPILE) 3.11 --output-file requirements/django52.txt --group django52
+	for group in django60 django61; do $(COMPILE) 3.12 --output-file requirements/$$group.txt \
+	    --group $$group || exit 1; done
+
 clean: ## stop the embedded PostgreSQL and remove all that was made here, its data too
 	@set -e; for root in .relay/*/*/ .relay/demo/postgres/*/; do \
 	    if [ -e "$$root/data" ] && [ -x $(BIN)/python ]; then \
@@ -80,20 +104,24 @@ clean: ## stop the embedded PostgreSQL and remove all that was made here, its da
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(RUN): pyproject.toml
+$(RUN): pyproject.toml requirements/pip.txt requirements/run.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < ($(OLDEST)))' || \
 	    { echo '$(PYTHON) is not Python 3.11 or newer: make PYTHON=python3.12 ...' >&2; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || \
 	    { echo 'no virtual environment can be made: on Debian, apt-get install python3-venv' >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[standalone]' $(if $(DJANGO),--group $(DJANGO))
+	$(LOCKED) --requirement requirements/pip.txt
+	$(call install,run)
+	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(DEVELOP): $(RUN)
-	$(BIN)/python -m pip install --quiet --group test --group lint --group types \
-	    $(if $(DJANGO),--group $(DJANGO))
+$(DEVELOP): $(RUN) requirements/develop.txt
+	$(call install,develop)
 	@touch $@
 
-$(DOCS): $(RUN)
-	$(BIN)/python -m pip install --quiet --group docs
+$(DOCS): $(RUN) requirements/docs.txt
+	$(call install,docs)
+	@touch $@
+
+$(LOCK): $(RUN) requirements/lock.txt
+	$(LOCKED) --requirement requirements/lock.txt
 	@touch $@
