@@ -66,7 +66,7 @@ class JobPage(RelayAdmin):
 
     @admin.display(description="tags")
     def tags_text(self, job: Any) -> SafeString | str:
-        return showing(job.shown_tags)
+        return showing(job.shown_tags or None)
 
     @admin.display(description="meta")
     def meta_text(self, job: Any) -> SafeString | str:

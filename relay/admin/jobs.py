@@ -8,7 +8,6 @@ from django.contrib import admin, messages
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.db import models
-from django.db.models.functions import Cast
 from django.http import HttpRequest
 
 from relay.admin.acting import row_of_page
@@ -147,7 +146,14 @@ class JobAdminMixin(JobEditing, JobExport, JobPage):
         "shown_result": pretty("result"),
         "shown_progress": pretty("progress"),
         "shown_meta": pretty("meta"),
-        "shown_tags": cut(Cast("tags", models.TextField())),
+        "shown_tags": cut(
+            models.Func(
+                "tags",
+                models.Value(", "),
+                function="array_to_string",
+                output_field=models.TextField(),
+            )
+        ),
         "shown_error": cut("error_message"),
     }
     filter_parameters = ("state", "queue", "task", "created")

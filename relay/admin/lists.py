@@ -151,6 +151,9 @@ class RelayAdmin(ActingAdmin):
     so. Times that Python cannot hold are shown as the nearest it can.
     """
 
+    class Media:
+        css = {"all": ("relay/admin/relay.css",)}  # noqa: RUF012 - as ModelAdmin has it
+
     # The permission to look, one of relay.operations.PERMISSIONS.
     view_permission: str
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -18,6 +17,7 @@ from django.db.models import Index, UniqueConstraint
 from relay.checks.code import unknown_queue
 from relay.checks.messages import error, readable_settings, warning
 from relay.models import Job, Queue, Schedule, ScheduleSource
+from relay.queries.soundness import read_skew
 from relay.scheduler.lateness import read_lateness
 from relay.scheduler.registry import read_unsynced
 from relay.scheduler.validation import find_errors
@@ -26,9 +26,6 @@ from relay.tasks import all_tasks, known_queues
 __all__ = ["check_database"]
 
 OLDEST_POSTGRESQL: Final = 15
-# A lease is judged by the database's clock alone; what people read off several clocks
-# goes wrong above this. Source: docs/reference/checks.md.
-SKEW_SECONDS: Final = 2.0
 
 
 def check_database(
@@ -159,13 +156,8 @@ def _no_vacuum(text: str, hint: str) -> CheckMessage:
 
 
 def _check_clock(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
-    asked_at = time.time()
-    [(clock,)] = _ask(
-        connection, "SELECT extract(epoch FROM clock_timestamp())::float8", []
-    )
-    answered_at = time.time()
-    skew = clock - (asked_at + answered_at) / 2
-    if abs(skew) - (answered_at - asked_at) / 2 > SKEW_SECONDS:
+    skew = read_skew(connection.alias)
+    if skew is not None:
         yield warning(
             "W010",
             f"the clock of the database is {abs(skew):.1f} s "

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from functools import cache
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, Final, TypeVar
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
@@ -15,6 +15,7 @@ from relay import queries
 from relay.dashboard.access import page
 from relay.dashboard.charts import OUTCOMES, jobs_chart, spark_of
 from relay.dashboard.drawing import draw
+from relay.dashboard.overview_warnings import Warned, warnings_of
 from relay.dashboard.shared import shared
 from relay.exceptions import NotAllowed, ReadTimeout
 from relay.models import WorkerState
@@ -24,15 +25,64 @@ from relay.queries.documents import (
     FailurePage,
     QueueDocument,
     SchedulePage,
+    SoundnessDocument,
     WorkerPage,
 )
 
 __all__ = ["overview"]
 
+T = TypeVar("T")
+
 # Of each, so many are shown; the rest has a page of its own.
 SHOWN: Final = 5
 LARGEST: Final = 3
 _MOST: Final = 500
+# Migrations and clocks are looked at so often: it takes three statements.
+STEADY_SECONDS: Final = 30.0
+
+
+class _Figures:
+    """What the regions are drawn from: each read once, and shared with others."""
+
+    def __init__(self, request: HttpRequest, actor: Actor) -> None:
+        self._request, self._actor = request, actor
+
+    def _kept(self, name: str, read: Callable[[], T], *, steady: float = 0) -> T:
+        return shared(self._request, self._actor, name, read, steady=steady)
+
+    @cached_property
+    def activity(self) -> ActivityDocument:
+        """The last hour."""
+        self._actor.require("view_metrics", "overview")
+        return self._kept("activity", lambda: queries.get_activity(self._actor))
+
+    @cached_property
+    def queues(self) -> list[QueueDocument]:
+        return self._kept("queues", lambda: queries.list_queues(self._actor))
+
+    @cached_property
+    def failures(self) -> FailurePage:
+        return self._kept("failures", lambda: queries.list_failures(self._actor))
+
+    @cached_property
+    def workers(self) -> WorkerPage:
+        return self._kept(
+            "workers", lambda: queries.list_workers(self._actor, limit=_MOST)
+        )
+
+    @cached_property
+    def schedules(self) -> SchedulePage:
+        return self._kept(
+            "schedules", lambda: queries.list_schedules(self._actor, limit=_MOST)
+        )
+
+    @cached_property
+    def soundness(self) -> SoundnessDocument:
+        return self._kept(
+            "soundness",
+            lambda: queries.get_soundness(self._actor),
+            steady=STEADY_SECONDS,
+        )
 
 
 @page()
@@ -43,47 +93,31 @@ def overview(request: HttpRequest, actor: Actor) -> HttpResponse:
         "may_manage": actor.may("manage_queue"),
         "may_measure": actor.may("view_metrics"),
     }
-
-    def kept(name: str, read: Callable[[], Any]) -> Any:
-        return shared(request, actor, name, read)
-
-    @cache
-    def activity() -> ActivityDocument:
-        """Return the last hour, which two regions are drawn from."""
-        actor.require("view_metrics", "overview")
-        found: ActivityDocument = kept("activity", lambda: queries.get_activity(actor))
-        return found
-
-    def queues() -> Mapping[str, Any]:
-        found = kept("queues", lambda: queries.list_queues(actor))
-        return {**_with_sparks(found, activity), "heading": _("Queues")}
-
-    def failing() -> Mapping[str, Any]:
-        return _failing(kept("failures", lambda: queries.list_failures(actor)))
-
-    def staff() -> Mapping[str, Any]:
-        found = kept("workers", lambda: queries.list_workers(actor, limit=_MOST))
-        return _staff(found)
-
-    def upcoming() -> Mapping[str, Any]:
-        found = kept("schedules", lambda: queries.list_schedules(actor, limit=_MOST))
-        return _upcoming(found)
-
+    found = _Figures(request, actor)
     parts = {
-        "queues": queues,
-        "throughput": lambda: {"jobs": jobs_chart(_steps(activity()))},
-        "failing": failing,
-        "staff": staff,
-        "upcoming": upcoming,
+        "warnings": lambda: {"warnings": _warnings(found)},
+        "queues": lambda: {**_with_sparks(found), "heading": _("Queues")},
+        "throughput": lambda: {"jobs": jobs_chart(_steps(found.activity))},
+        "failing": lambda: _failing(found.failures),
+        "staff": lambda: _staff(found.workers),
+        "upcoming": lambda: _upcoming(found.schedules),
     }
     return draw(request, actor, "overview.html", values, parts=parts)
 
 
-def _with_sparks(
-    queues: Sequence[QueueDocument], activity: Callable[[], ActivityDocument]
-) -> Mapping[str, Any]:
+def _warnings(found: _Figures) -> list[Warned]:
+    return warnings_of(
+        soundness=lambda: found.soundness,
+        workers=lambda: found.workers,
+        queues=lambda: found.queues,
+        schedules=lambda: found.schedules,
+    )
+
+
+def _with_sparks(found: _Figures) -> Mapping[str, Any]:
+    queues = found.queues
     try:
-        known = activity()["queues"]
+        known = found.activity["queues"]
     except (NotAllowed, ReadTimeout):
         return {"queues": queues}
     rows = [{**each, "spark": spark_of(known.get(each["name"], ()))} for each in queues]

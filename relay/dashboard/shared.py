@@ -18,27 +18,37 @@ T = TypeVar("T")
 # How long what one has read is shown to others.
 SECONDS: Final = 2.0
 
-# By database, permissions and name: when it was read, and what.
+# By database, permissions and name: until when it is shown, and what was read.
 _kept: dict[tuple[str, Any, str], tuple[float, Any]] = {}
 
 
-def shared(request: HttpRequest, actor: Actor, name: str, read: Callable[[], T]) -> T:
+def shared(
+    request: HttpRequest,
+    actor: Actor,
+    name: str,
+    read: Callable[[], T],
+    *,
+    steady: float = 0,
+) -> T:
     """Return what read() does, up to two seconds old where a page renews itself.
 
     It is shared in this process by those who have the same permissions: nothing else
     may bear on what read() returns. For who opens a page, as after an act, it is read
     anew.
+
+    Args:
+        steady: for how many seconds it is shown to who opens a page too, for what
+            hardly ever changes.
     """
     key = (get_settings().database, actor.permissions, name)
     now = time.monotonic()
-    if "part" in request.GET:
-        at, found = _kept.get(key, (now - SECONDS, None))
-        if now - at < SECONDS:
-            return found  # type: ignore[no-any-return] # the same name, the same type
+    until, found = _kept.get(key, (now, None))
+    if now < until and (steady or "part" in request.GET):
+        return found  # type: ignore[no-any-return] # the same name, the same type
     found = read()
-    for old in [each for each, (at, _) in _kept.copy().items() if now - at > SECONDS]:
+    for old in [each for each, (end, _) in _kept.copy().items() if end <= now]:
         _kept.pop(old, None)
-    _kept[key] = (now, found)
+    _kept[key] = (now + max(SECONDS, steady), found)
     return found
 
 

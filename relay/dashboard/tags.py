@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy
 
 from relay.dashboard.assets import asset_name
 from relay.dashboard.drawing import link
+from relay.dashboard.verbs import VERBS
 from relay.dashboard.words import NOTHING, span
 from relay.operations import FilterError, quoted
 
@@ -65,6 +66,8 @@ _WORDS: Final = {
     "cancelled": gettext_lazy("cancelled"),
     "lost": gettext_lazy("lost"),
     "late": gettext_lazy("late"),
+    "warning": gettext_lazy("warning"),
+    "error": gettext_lazy("error"),
     "paused": gettext_lazy("paused"),
     "quiet": gettext_lazy("quiet"),
     "draining": gettext_lazy("draining"),
@@ -187,6 +190,12 @@ def line(value: Any) -> str:
     return shortened(text)
 
 
+@register.filter
+def is_long(value: Any) -> bool:
+    """Tell whether line() would not show all of it."""
+    return value is not None and line(value).endswith("…")
+
+
 def shortened(text: str) -> str:
     return text if len(text) <= 120 else f"{text[:119]}…"
 
@@ -208,6 +217,13 @@ def cut(text: str | None) -> str:
 def word(state: str) -> str:
     """Return what a state is called."""
     return str(_WORDS.get(state, state))
+
+
+@register.filter
+def act(action: str) -> str:
+    """Return what a bulk operation does, as its button says."""
+    verb = VERBS.get(action)
+    return str(verb.label) if verb else action
 
 
 @register.filter
@@ -260,6 +276,12 @@ def moment(value: Any) -> SafeString | str:
         found.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         local.replace(tzinfo=None).isoformat(sep=" ", timespec="seconds"),
     )
+
+
+@register.filter
+def wall(value: str) -> str:
+    """Return a time as the clocks of its own zone show it, with how far off UTC."""
+    return value.replace("T", " ", 1)
 
 
 @register.filter

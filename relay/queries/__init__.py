@@ -27,6 +27,7 @@ from relay.queries.schedules import (
     next_fires,
     preview,
 )
+from relay.queries.soundness import get_soundness
 from relay.queries.stats import get_activity, get_series, get_stats, get_totals
 from relay.queries.system import get_system, health, readiness
 from relay.queries.tasks import get_task, list_tasks
@@ -45,6 +46,7 @@ __all__ = [
     "get_queue",
     "get_schedule",
     "get_series",
+    "get_soundness",
     "get_stats",
     "get_system",
     "get_task",

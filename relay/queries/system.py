@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from datetime import timedelta
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from pkgutil import iter_modules
 from typing import Any, Final
 
 import django
 from django.conf import settings as project
 from django.core import checks
 from django.db import Error, connections
-from django.db.migrations.loader import MigrationLoader
-from django.db.migrations.recorder import MigrationRecorder
 
-from relay.conf import Settings, get_settings
+from relay.conf import get_settings
 from relay.exceptions import ReadTimeout
 from relay.models import Job
 from relay.operations import Actor
@@ -29,8 +25,10 @@ from relay.queries.documents import (
     TableDocument,
 )
 from relay.queries.reading import bounded_read, instant
+from relay.queries.soundness import read_migrations
+from relay.sensitive import MASK
 
-__all__ = ["get_system", "health", "readiness"]
+__all__ = ["get_system", "health", "readiness", "settings_in_force"]
 
 DISTRIBUTION: Final = "django-relay"
 
@@ -68,7 +66,7 @@ def readiness() -> ReadinessDocument:
     try:
         with bounded_read(using), connections[using].cursor() as cursor:
             cursor.execute("SELECT 1")
-            missing = _migrations(using)["missing"]
+            missing = read_migrations(using)["missing"]
     except (Error, ReadTimeout):
         return {"status": "unavailable", "reasons": ["the database does not answer"]}
     if missing:
@@ -86,8 +84,7 @@ def get_system(actor: Actor) -> SystemDocument:
         ReadTimeout: a statement took longer than 2 s.
     """
     actor.require("view_metrics", "get_system")
-    settings = get_settings()
-    using = settings.database
+    using = get_settings().database
     with bounded_read(using, bitmaps=True), connections[using].cursor() as cursor:
         cursor.execute(SERVER)
         [(server, oldest, lag)] = cursor.fetchall()
@@ -99,9 +96,9 @@ def get_system(actor: Actor) -> SystemDocument:
         "django": django.get_version(),
         "postgresql": server,
         "database": using,
-        "settings": _settings(settings),
+        "settings": _plain(settings_in_force()),
         "checks": _checks(using),
-        "migrations": _migrations(using),
+        "migrations": read_migrations(using),
         "tables": [_table(row) for row in tables],
         "oldest_transaction": oldest,
         "statistics_lag": lag,
@@ -127,20 +124,6 @@ def _table(row: tuple[Any, ...]) -> TableDocument:
     }
 
 
-def _migrations(using: str) -> dict[str, list[str]]:
-    """Return relay's own, without the graph of all apps': probes come every second."""
-    label = Job._meta.app_label
-    module, _ = MigrationLoader.migrations_module(label)
-    places = import_module(module).__path__ if module else ()  # none where it is off
-    names = sorted(each.name for each in iter_modules(places))
-    done = MigrationRecorder(connections[using]).applied_migrations()
-    applied = [name for name in names if (label, name) in done]
-    return {
-        "applied": applied,
-        "missing": [name for name in names if name not in applied],
-    }
-
-
 def _checks(using: str) -> list[CheckDocument]:
     """Return what relay's own checks find, those that ask the database too."""
     label = Job._meta.app_label
@@ -162,21 +145,45 @@ def _checks(using: str) -> list[CheckDocument]:
     ]
 
 
-def _settings(settings: Settings) -> dict[str, Any]:
-    values = {each.name: getattr(settings, each.name) for each in fields(settings)}
-    values["encryption_keys"] = list(settings.encryption_keys)
-    values["use_tz"] = project.USE_TZ
-    return {name.upper(): _plain(value) for name, value in values.items()}
+def settings_in_force() -> dict[str, Any]:
+    """Return what holds of RELAY, each by its key; of encryption keys only the ids.
+
+    Parts with keys of their own are dicts; spans are timedeltas.
+    """
+    values = _values(get_settings())
+    return {**values, "USE_TZ": project.USE_TZ}
+
+
+def _values(part: Any) -> dict[str, Any]:
+    """Return what a dataclass of settings says, each as settings.RELAY calls it."""
+    named = str.upper if type(part).__name__.endswith("Settings") else str
+    return {
+        named(each.name): _value(getattr(part, each.name), is_shown=each.repr)
+        for each in fields(part)
+        if each.init
+    }
+
+
+def _value(value: Any, *, is_shown: bool) -> Any:
+    if not is_shown:  # keys by their ids, which are no secret
+        return list(value) if isinstance(value, Mapping) else MASK
+    if is_dataclass(value) and not isinstance(value, type):
+        return _values(value)
+    if isinstance(value, Mapping):
+        return {str(name): _value(item, is_shown=True) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_value(item, is_shown=True) for item in value]
+    return value
 
 
 def _plain(value: Any) -> Any:
-    """Return a setting as JSON has it: spans as seconds, the rest as its repr."""
+    """Return a setting as JSON has it: spans as seconds, what it lacks as its repr."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, timedelta):
         return value.total_seconds()
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
         return [_plain(item) for item in value]
     return repr(value)

@@ -154,7 +154,7 @@ def test_w010_names_clocks_that_differ(
     monkeypatch: pytest.MonkeyPatch, ahead: float, text: str
 ) -> None:
     now = time.time
-    monkeypatch.setattr("relay.checks.database.time.time", lambda: now() + ahead)
+    monkeypatch.setattr("relay.queries.soundness.time.time", lambda: now() + ahead)
 
     assert text in only("W010").msg
 

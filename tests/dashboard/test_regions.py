@@ -19,13 +19,14 @@ from relay.models import Queue, Stat
 from relay.operations import Actor
 from relay.queries import list_queues
 from relay.queries.reading import bounded_read, reading_together
-from tests.dashboard.pages import shown, url
+from tests.dashboard.pages import PAGES, shown, url
 from tests.dashboard.test_pages import fill, make_schedule, make_worker
 from tests.operations.factory import make_job
 
 REGIONS = [
     *(("overview", each) for each in ("queues", "failing", "staff", "upcoming")),
-    *(("overview", "throughput"), ("jobs", "jobs"), ("jobs", "tabs")),
+    *(("overview", "throughput"), ("overview", "warnings")),
+    *(("jobs", "jobs"), ("jobs", "tabs")),
     *(("failures", "failures"), ("queues", "queues"), ("workers", "workers")),
     *(("schedules", "schedules"), ("bulk", "bulk")),
     *(("metrics", "charts"), ("metrics", "totals")),
@@ -93,6 +94,16 @@ def test_ages_alone_are_nothing_new(browser: Client) -> None:
     assert moved.status_code == 200
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_lists_renew_half_as_often_as_the_overview(browser: Client, name: str) -> None:
+    seconds = 5 if name in ("overview", "metrics", "system") else 10
+
+    page = shown(browser.get(url(name)))
+
+    assert f'data-every="{seconds}"' in page
+    assert '<option value="10">' in page
+
+
 def test_what_is_new_is_sent(browser: Client) -> None:
     tag = region(browser, "jobs", "jobs")["ETag"]
     make_job("failed")
@@ -129,7 +140,10 @@ def test_an_idle_page_costs_few_statements(browser: Client) -> None:
     assert len(asked) <= 4, asked
 
 
-def test_a_region_costs_at_most_six_statements(browser: Client) -> None:
+def test_a_region_costs_at_most_six_statements(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "SECONDS", 3_600)
     fill(2)
     for name, part in REGIONS:
         with CaptureQueriesContext(connection) as captured:
@@ -176,7 +190,7 @@ def test_who_may_see_something_else_has_figures_of_their_own(
     everything = [
         region(browser, "overview", part).content
         for name, part in REGIONS
-        if name == "overview"
+        if name == "overview" and part != "warnings"
     ]
     assert all(everything)
     assert b"ValueError" in region(looks, "overview", "failing").content

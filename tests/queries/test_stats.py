@@ -171,12 +171,14 @@ def test_health_asks_nothing_and_readiness_the_database(
     assert queries.health() == {"status": "ok"}
     assert queries.readiness() == {"status": "ok", "reasons": []}
 
-    monkeypatch.setattr(module, "_migrations", lambda using: {"missing": ["0009_x"]})
+    monkeypatch.setattr(
+        module, "read_migrations", lambda using: {"missing": ["0009_x"]}
+    )
     assert queries.readiness()["reasons"] == ["migrations are not applied"]
 
     for kind in (OperationalError, InterfaceError):
         error = kind("secret host 10.0.0.1")
-        monkeypatch.setattr(module, "_migrations", Mock(side_effect=error))
+        monkeypatch.setattr(module, "read_migrations", Mock(side_effect=error))
         found = queries.readiness()
         assert found["status"] == "unavailable"
         assert "10.0.0.1" not in str(found)

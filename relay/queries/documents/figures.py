@@ -13,6 +13,7 @@ __all__ = [
     "DurationsDocument",
     "ReadinessDocument",
     "SeriesDocument",
+    "SoundnessDocument",
     "StatsDocument",
     "SystemDocument",
     "TableDocument",
@@ -123,6 +124,16 @@ class SystemDocument(TypedDict):
     tables: list[TableDocument]
     oldest_transaction: float | None
     statistics_lag: float | None
+
+
+class SoundnessDocument(TypedDict):
+    """What of relay's migrations is missing; clock_skew is None where the clocks agree.
+
+    It is by how many seconds the database's clock is ahead of this machine's.
+    """
+
+    missing_migrations: list[str]
+    clock_skew: float | None
 
 
 class ReadinessDocument(TypedDict):

@@ -30,8 +30,8 @@
     if (each.textContent !== text) each.textContent = text;
   });
 
-  // Live regions ask for themselves; 304: they have it.
-  const every = () => +(get("every") ?? 5);
+  // Live regions ask for themselves.
+  const every = () => +(get("every") ?? note.dataset.every);
   const tick = () => {
     const isHeld = document.hidden || one("dialog:modal") || String(getSelection());
     const isOn = every() && !isHeld, seconds = since(asked);
@@ -43,7 +43,7 @@
   };
   on("htmx:config:request", ({ detail: { ctx } }) => { ctx.request.headers["If-None-Match"] = ctx.sourceElement.dataset.tag; });
   on("htmx:before:response", ({ detail: { ctx } }) => { ctx.sourceElement.dataset.tag = ctx.response.headers.get("ETag"); });
-  const setEvery = (seconds) => { set("every", seconds); one("#live-every").value = seconds; };
+  const setEvery = (seconds) => { set("every", seconds); renew(); };
 
   const count = () => {
     const boxes = all("input[name=job]"), whole = one("#tick-all");
@@ -54,7 +54,7 @@
     });
     if (whole) [whole.checked, whole.indeterminate] = [ticked && ticked === boxes.length, ticked % boxes.length];
   };
-  const renew = () => { times(); all("[data-js]").forEach((each) => { each.hidden = false; }); count(); };
+  const renew = () => { times(); all("[data-js]").forEach((each) => { each.hidden = false; }); one("#live-every").value = every(); count(); };
 
   on("keydown", (event) => {
     const { key, target, ctrlKey, metaKey, altKey } = event;
@@ -65,7 +65,7 @@
     if (go) go.click();
     else if (key === "/" && search) { event.preventDefault(); search.focus(); }
     else if (key === "x" && box) box.click();
-    else if (key === "r") setEvery(every() ? 0 : 5);
+    else if (key === "r") setEvery(every() ? 0 : note.dataset.every);
     else if (key === "t") turn();
     else if (key === "?") one("#keys").showModal();
   });
@@ -88,7 +88,6 @@
     note = one("#live-note");
     ahead = asked - new Date(note.dataset.now);
     renew();
-    setEvery(every());
     setInterval(tick, 1000);
     one("#use-keys").checked = get("keys") !== "off";
     const question = one("dialog[data-modal]");
