@@ -17,8 +17,9 @@ from django.core.signals import setting_changed
 from django.db import connections
 
 from relay.dashboard_settings import DashboardSettings
-from relay.exceptions import ArgumentError, SettingsError
-from relay.retention import DEFAULT, Retention
+from relay.exceptions import SettingsError
+from relay.queue_settings import read_permissions, read_retention
+from relay.retention import Retention
 from relay.retry import Backoff
 
 __all__ = [
@@ -152,9 +153,13 @@ class Settings:
     # Alias in settings.DATABASES whose PostgreSQL holds the jobs.
     database: str = "default"
     # Queues that exist besides those that registered tasks name; as a dict, with what
-    # holds for their jobs: {"mail": {"RETENTION": Retention(...)}}.
+    # holds for their jobs: {"mail": {"RETENTION": Retention(...)}}; and PERMISSION,
+    # which people and clients need to put a job there, such as "billing.charge".
     queues: tuple[str, ...] = (DEFAULT_QUEUE,)
     queue_retention: Mapping[str, Retention] = field(
+        init=False, default_factory=dict, hash=False
+    )
+    queue_permissions: Mapping[str, str] = field(
         init=False, default_factory=dict, hash=False
     )
     # Attempts that raise before a job is failed for good, less the first one.
@@ -274,7 +279,9 @@ class Settings:
         if isinstance(self.queues, str):
             raise _refused("queues", self.queues, "give a list of queue names")
         if isinstance(self.queues, Mapping):
-            object.__setattr__(self, "queue_retention", _read_queues(self.queues))
+            permissions = read_permissions(self.queues)
+            object.__setattr__(self, "queue_permissions", permissions)
+            object.__setattr__(self, "queue_retention", read_retention(self.queues))
         try:
             object.__setattr__(
                 self, "queues", tuple(check_queue_name(name) for name in self.queues)
@@ -307,21 +314,6 @@ def _check_retention(key: str, value: object) -> None:
         raise _refused(
             key, value, "give a timedelta of 0 or more, or None to keep jobs for ever"
         )
-
-
-def _read_queues(queues: Mapping[str, object]) -> dict[str, Retention]:
-    found: dict[str, Retention] = {}
-    for name, options in queues.items():
-        if not isinstance(options, Mapping) or not options.keys() <= {"RETENTION"}:
-            raise SettingsError(
-                f"RELAY['QUEUES'][{name!r}] is {options!r}: give a dict with nothing "
-                "but RETENTION, or an empty one"
-            )
-        try:
-            found[name] = Retention.of(options.get("RETENTION", DEFAULT))
-        except ArgumentError as error:
-            raise SettingsError(f"RELAY['QUEUES'][{name!r}]: {error}") from error
-    return found
 
 
 def _check_number(key: str, value: object, least: int, most: int = MOST) -> None:

@@ -98,6 +98,8 @@ class TaskOptions(TypedDict, total=False):
         max_jobs: how many jobs such a process runs before another takes its place;
             100 unless given.
         tags: texts by which its jobs are found, up to 20.
+        permission: of Django's, as 'billing.charge', that people and clients need
+            besides relay's own to have it run through a surface; code is not asked.
     """
 
     name: str
@@ -123,6 +125,7 @@ class TaskOptions(TypedDict, total=False):
     memory_limit: int | None
     max_jobs: int
     tags: Sequence[str]
+    permission: str | None
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -325,6 +328,12 @@ def check_task_options(options: Mapping[str, Any]) -> None:
     if not isinstance(transactional, bool):
         raise ArgumentError(f"transactional={transactional!r}: give True or False")
     _check_isolation(options)
+    permission = options.get("permission")
+    if permission is not None and not isinstance(permission, str):
+        raise ArgumentError(
+            f"permission={permission!r}: give a permission of Django's, such as "
+            "'billing.charge', or None"
+        )
 
 
 def can_limit_memory() -> bool:

@@ -103,6 +103,7 @@ class Task(Generic[P, R]):
         memory_limit: bytes a handler may take there; None for no limit.
         max_jobs: how many jobs one such process runs.
         tags: those of its jobs.
+        permission: what who asks for its jobs through a surface needs, or None.
         parameters: what its calls may look like.
         has_rare_options: whether its jobs have any of RareOptions.
     """
@@ -153,6 +154,7 @@ class Task(Generic[P, R]):
             "capture_logs", True if self.capture_stdout else None
         )
         self.tags: tuple[str, ...] = check_tags(options.get("tags", ()))
+        self.permission: str | None = options.get("permission")
         self.sensitive: sensitive_places.Names = sensitive_names(
             options.get("sensitive", ())
         )

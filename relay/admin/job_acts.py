@@ -231,5 +231,5 @@ def _jobs(count: int) -> str:
 def _counted(count: int, reason: str) -> str:
     """Say of how many jobs the reason, told of one, is true."""
     verb, _, rest = reason.partition(" ")
-    plural = {"is": "are", "has": "have"}.get(verb, verb)
+    plural = {"is": "are", "has": "have", "needs": "need"}.get(verb, verb)
     return f"{count:,} {verb if count == 1 else plural} {rest}"

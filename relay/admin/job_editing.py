@@ -50,9 +50,14 @@ class JobEditing(RelayAdmin):
         return actor_of(request).may("edit_job")
 
     def has_replay_permission(self, request: HttpRequest) -> bool:
-        """Tell whether they may replay a job with other arguments."""
+        """Tell whether they may replay jobs with other arguments."""
         actor = actor_of(request)
         return actor.may("retry_job") and actor.may("edit_job")
+
+    def may_repeat(self, request: HttpRequest, row: Any) -> bool:
+        """Tell whether the job's task and queue are theirs to have run."""
+        actor = actor_of(request)
+        return actor.may_call(row.task) and actor.may_fill(row.queue)
 
     def get_urls(self) -> list[URLPattern]:
         return [
@@ -63,8 +68,11 @@ class JobEditing(RelayAdmin):
 
     def tools(self, request: HttpRequest, row: Any) -> list[Tool]:
         found = super().tools(request, row)
+        may_repeat = self.may_repeat(request, row)
+        if not may_repeat:
+            found = [tool for tool in found if tool.action != "replay"]
         if row.state in FINAL_STATES:
-            if self.has_replay_permission(request):
+            if self.has_replay_permission(request) and may_repeat:
                 url = self.url_of("replay", row.pk)
                 found.append(Tool(label="Replay with changes", url=url))
         elif row.state != JobState.RUNNING and self.has_edit_permission(request):
@@ -191,14 +199,15 @@ class JobEditing(RelayAdmin):
         button: str,
         job: Any = None,
     ) -> HttpResponse:
+        actor = actor_of(request)
         return self.form_page(
             request,
             form,
             title=title,
             button=button,
             row=job,
-            tasks=sorted(all_tasks())[:MOST_SUGGESTED],
-            queues=sorted(known_queues())[:MOST_SUGGESTED],
+            tasks=sorted(filter(actor.may_call, all_tasks()))[:MOST_SUGGESTED],
+            queues=sorted(filter(actor.may_fill, known_queues()))[:MOST_SUGGESTED],
         )
 
 

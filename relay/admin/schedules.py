@@ -9,6 +9,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.admin.widgets import AdminTextInputWidget
+from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils import timezone
@@ -25,7 +26,7 @@ from relay.admin.schedule_form import (
     as_shown,
     as_span,
 )
-from relay.exceptions import Conflict, NotFound, ScheduleError
+from relay.exceptions import Conflict, NotAllowed, NotFound, ScheduleError
 from relay.models import Occurrence, OccurrenceState, Schedule, ScheduleSource
 from relay.queries.reading import SHOWN_CHARACTERS, clamped, pretty
 from relay.redaction import conceal, redact
@@ -281,6 +282,8 @@ class ScheduleAdminMixin(RelayAdmin):
     ) -> HttpResponse:
         try:
             return super().changeform_view(request, object_id, *args, **kwargs)
+        except NotAllowed as error:  # for what the task or the queue asks for
+            raise PermissionDenied(str(error)) from error
         except (Conflict, NotFound) as error:  # since the form was checked
             self.message_user(request, f"Nothing was saved: {error}.", messages.ERROR)
             return HttpResponseRedirect(self.url_of("changelist"))
@@ -385,7 +388,7 @@ class ScheduleAdminMixin(RelayAdmin):
         for schedule in schedules or ():
             try:
                 operations.run_schedule(actor_of(request), schedule.pk)
-            except (NotFound, ScheduleError) as error:
+            except (NotAllowed, NotFound, ScheduleError) as error:
                 self.message_user(request, f"{schedule.name}: {error}", messages.ERROR)
             else:
                 done.append(schedule)

@@ -40,6 +40,11 @@ class TokenForm(ActForm):
         required=False,
         help_text="The only ones whose jobs it is for, between commas. Empty: all.",
     )
+    tasks = forms.CharField(
+        required=False,
+        help_text="The only ones that it may have run, by their names or as mail.*, "
+        "between commas. Empty: all, without those that ask for a permission.",
+    )
     expires_in = forms.IntegerField(
         label="Expires in days",
         required=False,
@@ -63,7 +68,13 @@ class TokenForm(ActForm):
         ]
 
     def clean_queues(self) -> Sequence[str] | None:
-        names = [each.strip() for each in self.cleaned_data["queues"].split(",")]
+        return self._names("queues")
+
+    def clean_tasks(self) -> Sequence[str] | None:
+        return self._names("tasks")
+
+    def _names(self, field: str) -> Sequence[str] | None:
+        names = [each.strip() for each in self.cleaned_data[field].split(",")]
         return [name for name in names if name] or None
 
     def clean(self) -> dict[str, Any]:
@@ -82,5 +93,6 @@ class TokenForm(ActForm):
             "name": given["name"],
             "scopes": given["scopes"],
             "queues": given["queues"],
+            "tasks": given["tasks"],
             "expires_in": None if is_endless else timedelta(days=given["expires_in"]),
         }

@@ -37,6 +37,7 @@ class ApiTokenAdminMixin(RelayAdmin):
         "state",
         "scope_names",
         "queue_names",
+        "task_names",
         "created_by",
         "created_at",
         "expires_at",
@@ -50,6 +51,7 @@ class ApiTokenAdminMixin(RelayAdmin):
         "state",
         "scope_names",
         "queue_names",
+        "task_names",
         "created_by",
         "created_at",
         "expires_at",
@@ -76,6 +78,10 @@ class ApiTokenAdminMixin(RelayAdmin):
     @admin.display(description="queues")
     def queue_names(self, token: ApiToken) -> str:
         return "all" if token.queues is None else ", ".join(token.queues)
+
+    @admin.display(description="tasks")
+    def task_names(self, token: ApiToken) -> str:
+        return "all" if token.tasks is None else ", ".join(token.tasks)
 
     # --- acts ------------------------------------------------------------------------
 

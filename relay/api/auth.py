@@ -134,6 +134,7 @@ def who_asks(request: Request, request_id: str) -> Who | None:
             name=caller.name,
             source="api",
             permissions=caller.permissions,
+            rights=caller.rights,
             reason=reason,
             request_id=request_id,
             address=http.META.get("REMOTE_ADDR") or None,

@@ -236,6 +236,14 @@ class TokenBody(Body):
         min_length=1,
         help_text="The only ones whose jobs it is for; null for all.",
     )
+    tasks = serializers.ListField(
+        child=TextField(max_length=_LONGEST_NAME),
+        required=False,
+        allow_null=True,
+        min_length=1,
+        help_text="The only ones that it may have run, by name or as mail.*; null for "
+        "all that ask for no permission.",
+    )
 
 
 # --- of a job ------------------------------------------------------------------------

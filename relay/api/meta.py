@@ -67,11 +67,15 @@ class VersionDocument(TypedDict):
 
 
 class WhoAmIDocument(TypedDict):
-    """Who calls, and what they may do; queues are the only ones they may deal with."""
+    """Who calls, and what they may do; queues are the only ones they may deal with.
+
+    tasks are the only ones that they may have run.
+    """
 
     name: str
     permissions: list[str]
     queues: list[str] | None
+    tasks: list[str] | None
 
 
 class TaskList(TypedDict):
@@ -165,7 +169,7 @@ class WhoAmIView(ApiView):
     @endpoint(None, {200: WhoAmIDocument}, is_for_some=True)
     def get(self, request: Request) -> Response:
         """Return who calls, and what they may do."""
-        queues = self.who.queues
+        queues, tasks = self.who.queues, self.actor.rights.tasks
         permissions = self.actor.permissions or frozenset[str]()
         return Response(
             WhoAmIDocument(
@@ -174,6 +178,7 @@ class WhoAmIView(ApiView):
                     each for each in permissions if self.actor.may(each)
                 ),
                 queues=None if queues is None else sorted(queues),
+                tasks=None if tasks is None else sorted(tasks),
             )
         )
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from django.core import checks
 
-from relay.checks import code, configuration, databases, deployment
+from relay.checks import code, configuration, databases, deployment, permissions
 from relay.checks.database import check_database
 
 __all__ = ["register"]
@@ -33,6 +33,7 @@ _STATIC: Final = (
     code.check_access,
     code.check_memory_limits,
     code.check_arguments,
+    permissions.check_permissions,
 )
 # Only with --deploy: on a machine for development they are no fault.
 _DEPLOYMENT: Final = (

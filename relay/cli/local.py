@@ -277,7 +277,8 @@ class Local:
 
     def get_whoami(self) -> Document:
         permissions = sorted(each for each in PERMISSIONS if self._actor.may(each))
-        return {"name": self._actor.name, "permissions": permissions, "queues": None}
+        limits = {"queues": None, "tasks": None}
+        return {"name": self._actor.name, "permissions": permissions, **limits}
 
     def list_audit(
         self,
@@ -308,7 +309,7 @@ class Local:
         )
 
     def create_token(self, body: Body) -> Document:
-        options: dict[str, Any] = {"scopes": body["scopes"], "queues": body["queues"]}
+        options = {name: body[name] for name in ("scopes", "queues", "tasks")}
         if "expires_in" in body:
             life = body["expires_in"]
             options["expires_in"] = None if life is None else timedelta(seconds=life)

@@ -229,6 +229,7 @@ TASKS: Final[Sequence[Column]] = (
     _number("priority", "PRIO"),
     _number("max_retries", "RETRIES"),
     Column("TIMEOUT", lambda each: length(each["timeout"]), is_number=True),
+    Column("PERMISSION", lambda each: each.get("permission")),
     _key("signature", can_cut=True),
 )
 TOKENS: Final[Sequence[Column]] = (
@@ -237,6 +238,7 @@ TOKENS: Final[Sequence[Column]] = (
     _key("prefix"),
     Column("SCOPES", lambda each: ",".join(each["scopes"])),
     Column("QUEUES", lambda each: ",".join(each["queues"] or ["all"]), can_cut=True),
+    Column("TASKS", lambda each: ",".join(each.get("tasks") or ["all"]), can_cut=True),
     _since("expires_at", "EXPIRES"),
     _since("last_used_at", "USED"),
     _key("state"),

@@ -23,7 +23,7 @@ from relay.packing import TAG
 from relay.tasks import all_tasks
 from relay.traces import META_NAME
 
-__all__ = ["Line", "leads", "lines"]
+__all__ = ["Line", "leads", "lines", "may_replay"]
 
 # Longer ones are not for a clipboard.
 LONGEST: Final = 20_000
@@ -57,7 +57,7 @@ def lines(request: HttpRequest, actor: Actor, job: Mapping[str, Any]) -> list[Li
     if _may_repeat(actor, job):
         found.append(("cli-again", again, _enqueue(job)))
         curl.append(("curl-again", again, _curl(request, "jobs", body=_body(job))))
-    elif job["status"] not in ("queued", "running") and actor.may("retry_job"):
+    elif may_replay(actor, job):
         replay = _("Replay it")
         found.append(("cli-replay", replay, _relay("replay", job["id"])))
         sent = _curl(request, "job-replay", job["id"], body={})
@@ -71,10 +71,22 @@ def lines(request: HttpRequest, actor: Actor, job: Mapping[str, Any]) -> list[Li
     ]
 
 
+def may_replay(actor: Actor, job: Mapping[str, Any]) -> bool:
+    """Tell whether a job has ended, and is this actor's to replay."""
+    return (
+        job["status"] not in ("queued", "running")
+        and actor.may("retry_job")
+        and actor.may_call(job["task"])
+        and actor.may_fill(job["queue"])
+    )
+
+
 def _may_repeat(actor: Actor, job: Mapping[str, Any]) -> bool:
     task = job["task"]
     return (
         actor.may("enqueue_job")
+        and actor.may_call(task)
+        and actor.may_fill(job["queue"])
         and task in all_tasks()
         and task not in OWN_TASKS
         and not has_mask(job)

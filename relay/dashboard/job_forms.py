@@ -171,8 +171,10 @@ class EnqueueForm(ArgumentsForm):
 def enqueue(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Offer a form for a job of a task, and enqueue it."""
     actor.require("enqueue_job", "enqueue_job")
-    tasks = {task["name"]: task for task in queries.list_tasks(actor)}
+    listed = queries.list_tasks(actor)
+    tasks = {task["name"]: task for task in listed if task["may_enqueue"]}
     name = request.POST.get("task") or request.GET.get("task") or ""
+    actor.require_call(name, "enqueue_job")
     values: dict[str, Any] = {"title": _("Enqueue a job"), "tasks": tasks, "name": name}
     if name not in tasks:
         return draw(request, actor, "enqueue.html", values)

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from relay import operations, queries
 from relay.dashboard.access import page
 from relay.dashboard.drawing import draw, link
-from relay.dashboard.elsewhere import leads, lines
+from relay.dashboard.elsewhere import leads, lines, may_replay
 from relay.dashboard.verbs import verbs_for
 from relay.exceptions import ArgumentError
 from relay.ids import read_id
@@ -107,6 +107,7 @@ def job(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
     found = queries.get_job(actor, job_id, include=_SHOWN.get(show, ()))
     state = found["state"]
     is_over = state in _FINAL
+    may_again = may_replay(actor, found)
     values = {
         "title": found["task"],
         "job_id": job_id,
@@ -118,13 +119,15 @@ def job(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
             "job": found,
             "way": list(_way(found)),
             "why": None if show in _SHOWN else queries.why_not_running(actor, job_id),
-            "verbs": verbs_for(actor, [state]),
+            "verbs": [
+                verb
+                for verb in verbs_for(actor, [state])
+                if verb.name != "replay" or may_again
+            ],
             "lines": () if show in _SHOWN else lines(request, actor, found),
             "leads": leads(found),
             "may_edit": actor.may("edit_job") and not is_over and state != "running",
-            "may_replay_with": is_over
-            and actor.may("edit_job")
-            and actor.may("retry_job"),
+            "may_replay_with": may_again and actor.may("edit_job"),
         }
     }
     return draw(request, actor, "job.html", values, parts=parts)

@@ -176,6 +176,7 @@ def _form_page(
     request: HttpRequest, actor: Actor, values: dict[str, Any], back: str
 ) -> HttpResponse:
     zones = sorted(available_timezones())
-    tasks = sorted(name for name in all_tasks() if not name.startswith("relay."))
+    callable_tasks = filter(actor.may_call, all_tasks())
+    tasks = sorted(name for name in callable_tasks if not name.startswith("relay."))
     known = {**values, "zones": zones, "tasks": tasks, "back": back}
     return draw(request, actor, "schedule_form.html", known)

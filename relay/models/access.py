@@ -126,6 +126,8 @@ class BulkOperation(models.Model):
     source = models.TextField()
     reason = models.TextField(null=True)
     request_id = models.TextField(null=True)
+    # Of a replay: which tasks the asker may have run, and where; null for all.
+    rights = models.JSONField(null=True)
     # The job that does it.
     job_id = models.UUIDField(null=True)
     cancel_requested_at = models.DateTimeField(null=True)

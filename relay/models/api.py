@@ -26,6 +26,9 @@ class ApiToken(models.Model):
     scopes = PlainArrayField(models.TextField())
     # The only queues whose jobs it is for; null for all.
     queues = PlainArrayField(models.TextField(), null=True)
+    # The only tasks that it may have run: names, and beginnings before a *; null for
+    # all that ask for no permission.
+    tasks = PlainArrayField(models.TextField(), null=True)
     created_by = models.TextField()
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField(null=True)

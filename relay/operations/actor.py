@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
 from relay.conf import get_settings
 from relay.exceptions import NotAllowed, SettingsError
+from relay.operations.rights import Rights, asked_permissions, permission_of_task
 
 __all__ = ["PERMISSIONS", "Actor", "Source"]
 
@@ -52,6 +54,8 @@ class Actor:
     Attributes:
         name: as it is written to the audit and to a job's history.
         permissions: what they may do, of PERMISSIONS; None is everything.
+        rights: which tasks they may have run, and in which queues; all of them where
+            permissions is None.
         reason: why, in their words.
         request_id: of the request that carried it.
         address: where it came from.
@@ -63,6 +67,7 @@ class Actor:
     reason: str | None = None
     request_id: str | None = None
     address: str | None = None
+    rights: Rights = field(default=Rights(), repr=False)
 
     def __post_init__(self) -> None:
         for name in ("name", "reason", "request_id", "address"):
@@ -87,10 +92,13 @@ class Actor:
             request_id: the header X-Request-ID unless given.
         """
         user = getattr(request, "user", None)
+        held = _held(request, user)
+        own = frozenset(f"relay.{each}" for each in held & PERMISSIONS)
         return cls(
             name=_name_of(user),
             source=source,
-            permissions=_allowed(request, user),
+            permissions=held & PERMISSIONS,
+            rights=Rights(permissions=held | own),
             reason=reason or None,
             request_id=request_id or request.headers.get("X-Request-ID"),
             address=request.META.get("REMOTE_ADDR") or None,
@@ -120,6 +128,63 @@ class Actor:
         )
         raise NotAllowed(self.name, operation.replace("_", " "), permission, remedy)
 
+    @property
+    def limits(self) -> Rights | None:
+        """What they may have run, and where; None for everything."""
+        return None if self.permissions is None else self.rights
+
+    def may_call(self, task: str) -> bool:
+        """Tell whether they may have the task run, as far as the task is concerned."""
+        return self.limits is None or self.limits.has_task(task)
+
+    def may_fill(self, queue: str) -> bool:
+        """Tell whether they may put a job into the queue, as far as that asks."""
+        return self.limits is None or self.limits.has_queue(queue)
+
+    def require_call(self, task: str, operation: str) -> None:
+        """Let the act go on if they may have the task run.
+
+        Raises:
+            NotAllowed: they may not.
+        """
+        if not self.may_call(task):
+            self.refuse_call(task, operation)
+
+    def refuse_call(self, task: str, operation: str) -> NoReturn:
+        """Say why they may not have a task, or those that a pattern means, run.
+
+        Raises:
+            NotAllowed: always.
+        """
+        asked = permission_of_task(task)
+        self._refuse(operation, f"the task {task!r}", asked, self.rights.tasks)
+
+    def require_fill(self, queue: str, operation: str) -> None:
+        """Let the act go on if they may put a job into the queue.
+
+        Raises:
+            NotAllowed: they may not.
+        """
+        if not self.may_fill(queue):
+            asked = get_settings().queue_permissions.get(queue)
+            self._refuse(operation, f"the queue {queue!r}", asked, self.rights.queues)
+
+    def _refuse(
+        self,
+        operation: str,
+        what: str,
+        asked: str | None,
+        named: Collection[str] | None,
+    ) -> NoReturn:
+        if asked is None:
+            listed = ", ".join(sorted(named or ()))
+            asked, remedy = "enqueue_job", f"is for {listed} alone, not for {what}"
+        elif self.rights.permissions is None:
+            remedy = f"is that of tokens which name {what}"
+        else:
+            remedy = f"is missing, for which {what} asks"
+        raise NotAllowed(self.name, operation.replace("_", " "), asked, remedy)
+
 
 def _name_of(user: Any) -> str:
     if user is None or not user.is_authenticated:
@@ -127,15 +192,17 @@ def _name_of(user: Any) -> str:
     return str(user.get_username()) or f"user {user.pk}"
 
 
-def _allowed(request: HttpRequest, user: Any) -> frozenset[str]:
+def _held(request: HttpRequest, user: Any) -> frozenset[str]:
+    """Return relay's permissions by their names, and those of the host's."""
     path = get_settings().access
     if path is not None:
         given = _callable(path)(request)
         if given is not None:
-            return frozenset(given) & PERMISSIONS
+            return frozenset(given)
     if user is None or not user.is_authenticated:
         return frozenset()
-    return frozenset(each for each in PERMISSIONS if user.has_perm(f"relay.{each}"))
+    own = frozenset(each for each in PERMISSIONS if user.has_perm(f"relay.{each}"))
+    return own | {each for each in asked_permissions() if user.has_perm(each)}
 
 
 def _callable(path: str) -> Any:

@@ -27,6 +27,7 @@ from relay.operations.job_filter import JobFilter, Term
 from relay.operations.jobs import VERBS
 from relay.operations.matching import ACTIONS, Place
 from relay.operations.registry import Act, operation
+from relay.operations.rights import Rights, parted
 from relay.tasks import task
 
 __all__ = ["Matched", "cancel_bulk", "count_bulk", "purge_queue", "start_bulk"]
@@ -90,7 +91,8 @@ def start_bulk(
     """Do something to all jobs that match a filter, in the background.
 
     A job of relay's own, in the queue "default", changes 1,000 of them at a time, each
-    chunk in one transaction. Broken off it goes on where it was.
+    chunk in one transaction. Broken off it goes on where it was. Of a replay, jobs of
+    tasks and queues that ask for what the actor lacks now are skipped.
 
     Args:
         action: cancel, retry, replay, run_now or delete.
@@ -181,6 +183,8 @@ def _start(
         reason=act.actor.reason,
         request_id=act.actor.request_id,
     )
+    if action == "replay" and (limits := act.actor.limits) is not None:
+        bulk.rights = limits.document()
     bulk.job_id = run_bulk.using(priority=100).enqueue(str(bulk.pk)).id
     bulk.save(using=act.using, force_insert=True)
     bulk.refresh_from_db(using=act.using)
@@ -323,14 +327,19 @@ class _Run:
         self, bulk: BulkOperation, ids: Sequence[UUID]
     ) -> list[tuple[ActReport, int]]:
         """Act on all at once, or one by one where one of them cannot be read."""
-        act = VERBS[bulk.action]
+        act, refused = VERBS[bulk.action], ActReport((), ())
+        if bulk.rights is not None:
+            rights = Rights.of_document(bulk.rights)
+            ids, skipped = parted(rights, ids, using=self._using)
+            refused = ActReport((), skipped)
         try:
             with transaction.atomic(using=self._using):
-                return [(act(ids, bulk.actor, self._using), 0)]
+                return [(act(ids, bulk.actor, self._using), 0), (refused, 0)]
         except (DecodeError, MissingKey):
             if len(ids) == 1:
-                return [(ActReport((), ()), 1)]
-        return [each for job_id in ids for each in self._reports(bulk, [job_id])]
+                return [(ActReport((), ()), 1), (refused, 0)]
+        apart = [each for job_id in ids for each in self._reports(bulk, [job_id])]
+        return [*apart, (refused, 0)]
 
 
 def _tell(bulk: BulkOperation) -> None:

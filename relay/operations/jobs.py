@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypedDict, Unpack
 from uuid import UUID
@@ -11,7 +11,6 @@ from uuid import UUID
 import psycopg.errors
 from django.db import IntegrityError
 
-from relay import sensitive
 from relay.engine import control, delete, edit, replay
 from relay.engine.acts import ActReport
 from relay.engine.connection import fetch_all
@@ -24,11 +23,12 @@ from relay.exceptions import (
 )
 from relay.handles import JobHandle
 from relay.operations.actor import Actor
-from relay.operations.matching import OWN_TASKS
+from relay.operations.calls import JobCall, encoder, original_of, request_of
 from relay.operations.registry import Act, operation
-from relay.options import EnqueueOptions, check_enqueue_options, check_task_name
-from relay.requests import JobRequest, enqueue_many, insert, request_by_name
-from relay.tasks import all_tasks, known_queues
+from relay.operations.rights import parted
+from relay.options import EnqueueOptions, check_enqueue_options
+from relay.requests import enqueue_many, insert
+from relay.tasks import known_queues
 
 __all__ = [
     "AT_ONCE",
@@ -55,20 +55,7 @@ AT_ONCE: Final = 100
 
 # Primary keys.
 _TASK: Final = "SELECT task FROM relay_job WHERE id = %(id)s"
-_ORIGINAL: Final = """
-SELECT task, args ? 'sealed' FROM relay_job WHERE id = %(id)s
-"""
 _HAS_QUEUE: Final = "SELECT 1 FROM relay_queue WHERE name = %(name)s"
-
-
-@dataclass(frozen=True, slots=True)
-class JobCall:
-    """A job to be enqueued: its task's name, its arguments and options."""
-
-    task: str
-    args: Sequence[Any] = field(default=(), repr=False)
-    kwargs: Mapping[str, Any] | None = field(default=None, repr=False)
-    options: EnqueueOptions = field(default_factory=EnqueueOptions)
 
 
 class EditOptions(TypedDict, total=False):
@@ -108,11 +95,11 @@ def enqueue_job(
         as of a duplicate.
 
     Raises:
-        NotAllowed: the actor lacks enqueue_job.
+        NotAllowed: the actor lacks enqueue_job, or what the task or queue asks for.
         ArgumentError, EncodeError: an argument or option cannot be taken.
         DuplicateJob: another job holds the unique key, and unique= says "raise".
     """
-    request = _request_of(JobCall(task, args, kwargs, options))
+    request = request_of(act, JobCall(task, args, kwargs, options))
     found = _there(options.get("id"), act.using)
     handle = insert(request) if found is None else found
     if not handle.is_duplicate:
@@ -131,7 +118,7 @@ def enqueue_jobs(act: Act, calls: Iterable[JobCall]) -> list[JobHandle[Any]]:
         NotAllowed, ArgumentError, EncodeError, DuplicateJob: as enqueue_job.
         Conflict: an id that is given is there already.
     """
-    requests = [_request_of(call) for call in calls]
+    requests = [request_of(act, call) for call in calls]
     try:
         handles = enqueue_many(requests)
     except IntegrityError as error:
@@ -152,29 +139,6 @@ def _there(job_id: UUID | None, using: str) -> JobHandle[Any] | None:
     for (task,) in fetch_all(_TASK, {"id": job_id}, using=using):
         return JobHandle(job_id, task, using=using, is_duplicate=True)
     return None
-
-
-def _request_of(call: JobCall) -> JobRequest[Any]:
-    _check_joins(call.options)
-    made = all_tasks().get(check_task_name(call.task))
-    _check_own(call.task)
-    return request_by_name(call.task, made, tuple(call.args), call.kwargs, call.options)
-
-
-def _check_own(task: str) -> None:
-    """Refuse relay's own tasks: their arguments say what was permitted to others."""
-    if task in OWN_TASKS:
-        raise ArgumentError(
-            f"task={task!r} is relay's own: start a bulk operation, which enqueues it"
-        )
-
-
-def _check_joins(options: Mapping[str, Any]) -> None:
-    if options.get("outside_transaction") or options.get("on_commit") is not None:
-        raise ArgumentError(
-            "outside_transaction= and on_commit= are for code: what a person asks for "
-            "commits together with its record"
-        )
 
 
 # --- many, up to AT_ONCE -------------------------------------------------------------
@@ -205,6 +169,8 @@ def retry_jobs(act: Act, job_ids: Iterable[UUID]) -> ActReport:
 @operation("retry_job", subject="job")
 def replay_jobs(act: Act, job_ids: Iterable[UUID]) -> ActReport:
     """Enqueue a new job like each of these that has ended.
+
+    Those of tasks and queues that ask for what the actor lacks are skipped.
 
     Raises:
         NotAllowed: the actor lacks retry_job.
@@ -253,7 +219,11 @@ def change(act: Act, verb: str, ids: Sequence[UUID]) -> ActReport:
     Args:
         verb: one of VERBS.
     """
+    refused: tuple[StateConflict, ...] = ()
+    if verb == "replay":
+        ids, refused = parted(act.actor.limits, ids, using=act.using)
     report = VERBS[verb](ids, act.actor.name, act.using)
+    report = replace(report, skipped=(*report.skipped, *refused))
     for job_id in report.done:
         act.note(job_id)
     for job_id in report.asked:
@@ -335,16 +305,19 @@ def replay_job(
         args, kwargs: all the arguments anew, if either is given.
 
     Raises:
-        NotAllowed: the actor lacks retry_job, or edit_job for other arguments.
+        NotAllowed: the actor lacks retry_job, what the task or queue asks for, or
+            edit_job for other arguments.
         JobNotFound: it is gone.
         StateConflict: it has not ended, or a replay of it has not.
         ArgumentError, EncodeError: an argument cannot be taken.
     """
+    original = original_of(job_id, using=act.using)
+    act.actor.require_call(original.task, act.operation)
+    act.actor.require_fill(original.queue, act.operation)
     arguments: Callable[[UUID], str] | None = None
     if args is not None or kwargs is not None:
         act.actor.require("edit_job", act.operation)
-        task, is_sealed = _original(job_id, act.using)
-        arguments = _encoder(task, args, kwargs, is_sealed=is_sealed)
+        arguments = encoder(original, args, kwargs)
     try:
         new_id = replay.replay(
             job_id, actor=act.actor.name, using=act.using, arguments=arguments
@@ -365,12 +338,13 @@ def edit_job(
     unique key. Of arguments is told only that they were given.
 
     Raises:
-        NotAllowed: the actor lacks edit_job.
+        NotAllowed: the actor lacks edit_job, or what the task asks for and arguments
+            are given, or what the new queue does.
         JobNotFound: it is gone.
         StateConflict: it runs or has ended.
         ArgumentError, EncodeError, UnknownQueue: a value cannot be taken.
     """
-    change = _edit_of(job_id, options, act.using)
+    change = _edit_of(act, job_id, options)
     try:
         found = edit.edit(job_id, change, actor=act.actor.name, using=act.using)
     except StateConflict as conflict:
@@ -379,7 +353,7 @@ def edit_job(
     return found
 
 
-def _edit_of(job_id: UUID, options: EditOptions, using: str) -> edit.Edit:
+def _edit_of(act: Act, job_id: UUID, options: EditOptions) -> edit.Edit:
     if unknown := options.keys() - EditOptions.__annotations__.keys():
         raise ArgumentError(
             f"a job has no {', '.join(sorted(unknown))} to edit: there are "
@@ -394,12 +368,13 @@ def _edit_of(job_id: UUID, options: EditOptions, using: str) -> edit.Edit:
     if isinstance(rest.get("deadline"), timedelta):
         raise ArgumentError("deadline is a timedelta: give an aware datetime")
     if (queue := rest.get("queue")) is not None:
-        _check_known(queue, using)
+        _check_known(queue, act.using)
+        act.actor.require_fill(queue, act.operation)
     text = None
     if len(rest) < len(options):
-        task, is_sealed = _original(job_id, using)
-        args, kwargs = options.get("args"), options.get("kwargs")
-        text = _encoder(task, args, kwargs, is_sealed=is_sealed)(job_id)
+        original = original_of(job_id, using=act.using)
+        act.actor.require_call(original.task, act.operation)
+        text = encoder(original, options.get("args"), options.get("kwargs"))(job_id)
     cleared = {name for name in ("timeout", "deadline") if rest.get(name, ...) is None}
     if "tags" in rest:
         rest["tags"] = tuple(dict.fromkeys(rest["tags"]))
@@ -413,34 +388,4 @@ def _check_known(queue: str, using: str) -> None:
     raise UnknownQueue(
         f"no settings, task or row names the queue {queue!r}: add it to "
         "RELAY['QUEUES'] or correct the name"
-    )
-
-
-def _original(job_id: UUID, using: str) -> tuple[str, bool]:
-    rows = fetch_all(_ORIGINAL, {"id": job_id}, using=using)
-    if not rows:
-        raise JobNotFound(job_id)
-    return rows[0][0], rows[0][1]
-
-
-def _encoder(
-    task: str,
-    args: Sequence[Any] | None,
-    kwargs: Mapping[str, Any] | None,
-    *,
-    is_sealed: bool,
-) -> Callable[[UUID], str]:
-    """Return what makes the arguments' text for a job's id, checked and encoded now.
-
-    Where something was encrypted that the task does not name, or the task is not at
-    hand, everything is: what was secret must not come to lie open.
-    """
-    _check_own(task)
-    made = all_tasks().get(task)
-    options: dict[str, Any] = {"unique": None}
-    if is_sealed and (made is None or not made.sensitive):
-        options["sensitive"] = True
-    request = request_by_name(task, made, tuple(args or ()), kwargs, options)
-    return lambda job_id: sensitive.seal_arguments(
-        request.args, request.rare.sealed, job_id
     )

@@ -9,10 +9,12 @@ from uuid import UUID
 import psycopg.errors
 from django.db import IntegrityError, transaction
 
+from relay.conf import DEFAULT_QUEUE
 from relay.exceptions import Conflict, NotFound
 from relay.models import Schedule, ScheduleSource
 from relay.operations.registry import Act, operation
 from relay.scheduler import acts
+from relay.tasks import all_tasks
 
 __all__ = [
     "create_schedule",
@@ -29,11 +31,16 @@ def run_schedule(act: Act, schedule_id: UUID) -> UUID:
     """Enqueue a schedule's job now, apart from its due instants; return the job's id.
 
     Raises:
-        NotAllowed: the actor lacks run_schedule.
+        NotAllowed: the actor lacks run_schedule, or what the task or queue asks for.
         NotFound: it is gone.
         ScheduleError: it cannot be kept; nothing was enqueued.
     """
     [name] = _names(act, [schedule_id]).values()
+    rows = Schedule.objects.using(act.using).filter(pk=schedule_id)
+    # Locked: what is checked is what is enqueued.
+    found = rows.select_for_update(no_key=True).values_list("task", "queue")
+    for task, queue in found:
+        _require(act, task, queue)
     job_id = acts.run_now(schedule_id, actor=act.actor.name, using=act.using)
     act.note(name, job=str(job_id))
     return job_id
@@ -64,10 +71,11 @@ def create_schedule(act: Act, schedule: Schedule) -> Schedule:
         schedule: not saved yet.
 
     Raises:
-        NotAllowed: the actor lacks manage_schedule.
+        NotAllowed: the actor lacks manage_schedule, or what the task or queue asks for.
         django.core.exceptions.ValidationError: it cannot be kept; the reasons by field.
         Conflict: there is one of this name.
     """
+    _require(act, schedule.task, schedule.queue)
     schedule.source = ScheduleSource.DATABASE
     _save(act, schedule, force_insert=True)
     act.note(schedule.name)
@@ -83,7 +91,8 @@ def edit_schedule(act: Act, schedule: Schedule, changed: Collection[str]) -> Non
         changed: the names of the columns to save.
 
     Raises:
-        NotAllowed: the actor lacks manage_schedule.
+        NotAllowed: the actor lacks manage_schedule, or more than enabled changes and
+            the task or queue asks for what they lack.
         NotFound: it is gone.
         Conflict: it is declared in code, where all but enabled is edited; or another
             has the new name.
@@ -91,11 +100,16 @@ def edit_schedule(act: Act, schedule: Schedule, changed: Collection[str]) -> Non
     """
     rows = Schedule.objects.using(act.using).filter(pk=schedule.pk)
     # Not all columns: Python cannot hold every time that a row may.
-    before = rows.select_for_update().only("name", "source", *changed).first()
+    columns = {"name", "source", "task", "queue", *changed}
+    before = rows.select_for_update().only(*columns).first()
     if before is None:
         raise NotFound(f"schedule {schedule.pk} does not exist")
     if before.source == ScheduleSource.CODE and set(changed) - {"enabled"}:
         raise _owned_by_code(before)
+    if set(changed) - {"enabled"}:
+        task = schedule.task if "task" in changed else before.task
+        queue = schedule.queue if "queue" in changed else before.queue
+        _require(act, task, queue)
     if changed:
         _save(act, schedule, update_fields=changed)
         act.note(before.name, **_differences(before, schedule, changed))
@@ -120,6 +134,15 @@ def delete_schedule(act: Act, schedule_id: UUID) -> None:
         raise _owned_by_code(schedule)
     schedule.delete()
     act.note(schedule.name)
+
+
+def _require(act: Act, task: str, queue: str | None) -> None:
+    """Let it go on if the actor may have the schedule's jobs run."""
+    act.actor.require_call(task, act.operation)
+    if queue is None:
+        made = all_tasks().get(task)
+        queue = DEFAULT_QUEUE if made is None else made.queue
+    act.actor.require_fill(queue, act.operation)
 
 
 def _save(act: Act, schedule: Schedule, **options: Any) -> None:

@@ -18,7 +18,11 @@ from relay.conf import LONGEST, check_queue_name, get_settings
 from relay.exceptions import ArgumentError, Conflict, NotFound
 from relay.models import ApiToken
 from relay.operations.actor import PERMISSIONS
+from relay.operations.matching import OWN_TASKS
 from relay.operations.registry import Act, operation
+from relay.operations.rights import Rights
+from relay.options import check_task_name
+from relay.tasks import all_tasks
 
 __all__ = [
     "SCOPES",
@@ -70,7 +74,7 @@ SCOPES: Final[Mapping[str, frozenset[str]]] = {
 # Index: the unique one of digest: what it compares is a hash of 256 random bits, of
 # which no answer's time tells anything. The clock is the database's.
 _FIND: Final = """
-SELECT id, name, prefix, scopes, queues,
+SELECT id, name, prefix, scopes, queues, tasks,
        last_used_at IS NULL OR last_used_at < statement_timestamp() - interval '1 min'
 FROM relay_token
 WHERE digest = %(digest)s AND revoked_at IS NULL
@@ -103,12 +107,14 @@ class Caller:
         name: as records have it.
         permissions: of PERMISSIONS.
         queues: the only ones whose jobs it is for; None for all.
+        rights: which tasks it may have run, and in which queues.
     """
 
     token_id: UUID
     name: str
     permissions: frozenset[str]
     queues: frozenset[str] | None
+    rights: Rights
 
 
 @operation("manage_token", subject="token")
@@ -119,6 +125,7 @@ def create_token(
     scopes: Iterable[str],
     expires_in: timedelta | None = DEFAULT_LIFE,
     queues: Sequence[str] | None = None,
+    tasks: Sequence[str] | None = None,
 ) -> NewToken:
     """Make a token of the API; its secret is told now and never again.
 
@@ -126,10 +133,15 @@ def create_token(
         name: what people call it.
         scopes: of SCOPES.
         expires_in: None for never.
-        queues: the only ones whose jobs it is for; None for all.
+        queues: the only ones whose jobs it is for; None for all. One that asks for
+            a permission is none of these unless it is named.
+        tasks: the only ones that it may have run, by their names or as mail.*; None
+            for all. One that asks for a permission is none of these unless it is named
+            in full.
 
     Raises:
-        NotAllowed: the actor lacks manage_token, or something that a scope allows.
+        NotAllowed: the actor lacks manage_token, something that a scope allows, or
+            what a task or queue that is named asks for.
         ArgumentError: a value cannot be taken.
     """
     wanted = _checked_scopes(scopes)
@@ -144,14 +156,17 @@ def create_token(
         digest=_digest(secret),
         scopes=wanted,
         queues=None if queues is None else _checked_queues(queues),
+        tasks=None if tasks is None else _checked_tasks(tasks),
         created_by=act.actor.name,
     )
+    _require_no_more(act, token)
     token.save(using=act.using, force_insert=True)
     rows = ApiToken.objects.using(act.using).filter(pk=token.pk)
     if expires_in is not None:
         rows.update(expires_at=F("created_at") + expires_in)
     token.refresh_from_db(using=act.using)
-    act.note(token.pk, name=name, scopes=wanted, queues=token.queues)
+    limits = {"queues": token.queues, "tasks": token.tasks}
+    act.note(token.pk, name=name, scopes=wanted, **limits)
     return NewToken(token=token, secret=secret)
 
 
@@ -188,16 +203,40 @@ def caller_of_token(secret: str) -> Caller | None:
         row = cursor.fetchone()
         if row is None:
             return None
-        token_id, name, prefix, scopes, queues, is_due = row
+        token_id, name, prefix, scopes, names, tasks, is_due = row
         if is_due:
             cursor.execute(_USED, {"id": token_id})
     allowed = (SCOPES.get(scope, frozenset[str]()) for scope in scopes)
+    queues = None if names is None else frozenset(names)
     return Caller(
         token_id=token_id,
         name=f"token {name} {prefix}",
         permissions=frozenset[str]().union(*allowed),
-        queues=None if queues is None else frozenset(queues),
+        queues=queues,
+        rights=Rights(
+            permissions=None,
+            tasks=None if tasks is None else tuple(tasks),
+            queues=queues,
+        ),
     )
+
+
+def _require_no_more(act: Act, token: ApiToken) -> None:
+    """Let a token be made if it opens no task or queue that its maker may not use.
+
+    Raises:
+        NotAllowed: it would.
+    """
+    limits = act.actor.limits
+    if limits is None:
+        return
+    for name in token.tasks or ["*"]:
+        if not limits.covers(name):
+            act.actor.refuse_call(name, act.operation)
+    if token.queues is None and limits.queues is not None:
+        raise ArgumentError("queues=None: give some of those that you are for")
+    for name in token.queues or ():
+        act.actor.require_fill(name, act.operation)
 
 
 def _digest(secret: str) -> bytes:
@@ -218,6 +257,22 @@ def _checked_queues(queues: Sequence[str]) -> list[str]:
         return sorted({check_queue_name(queue) for queue in queues})
     except ValueError as error:
         raise ArgumentError(f"queues={queues!r}: {error}") from None
+
+
+def _checked_tasks(tasks: Sequence[str]) -> list[str]:
+    if isinstance(tasks, str) or not tasks:
+        raise ArgumentError(
+            f"tasks={tasks!r}: give a list of names and patterns such as 'mail.*', or "
+            "None for all"
+        )
+    for each in tasks:
+        name = check_task_name(each)
+        if not name.endswith("*") and (name not in all_tasks() or name in OWN_TASKS):
+            raise ArgumentError(
+                f"tasks={tasks!r}: no task {name!r} is registered in this process; "
+                "only what ends in * may name others"
+            )
+    return sorted(set(tasks))
 
 
 def _check_name(name: object) -> None:

@@ -26,12 +26,14 @@ _STARS: Final[dict[Any, str]] = {
 def list_tasks(actor: Actor) -> list[TaskDocument]:
     """Return the tasks of this process by name, without relay's own.
 
+    may_enqueue of each says whether the actor may enqueue it.
+
     Raises:
         NotAllowed: the actor lacks view_job.
     """
     actor.require("view_job", "list_tasks")
     made = sorted(all_tasks().items())
-    return [_document(task) for name, task in made if not name.startswith(_OWN)]
+    return [_document(actor, task) for name, task in made if not _is_own(name)]
 
 
 def get_task(actor: Actor, name: str) -> TaskDocument:
@@ -45,10 +47,15 @@ def get_task(actor: Actor, name: str) -> TaskDocument:
     task = all_tasks().get(name)
     if task is None:
         raise UnknownTask(f"no task {name[:200]!r} is registered in this process")
-    return _document(task)
+    return _document(actor, task)
 
 
-def _document(task: Task[..., Any]) -> TaskDocument:
+def _is_own(name: str) -> bool:
+    return name.startswith(_OWN)
+
+
+def _document(actor: Actor, task: Task[..., Any]) -> TaskDocument:
+    may_enqueue = actor.may("enqueue_job") and actor.may_call(task.name)
     retries = task.max_retries
     return {
         "name": task.name,
@@ -63,6 +70,8 @@ def _document(task: Task[..., Any]) -> TaskDocument:
         "unique": task.unique is not None,
         "tags": list(task.tags),
         "sensitive": task.sensitive is True or list(task.sensitive),
+        "permission": task.permission,
+        "may_enqueue": may_enqueue and not _is_own(task.name),
         "signature": _signature(task),
         "arguments": arguments_schema(task),
     }

@@ -25,7 +25,9 @@ STATE: Final = """
       WHEN relay_token.expires_at <= statement_timestamp() THEN 'expired'
       ELSE 'active' END)
 """
-_COLUMNS: Final = ("id", "name", "prefix", "scopes", "queues", "created_by")
+_COLUMNS: Final = (
+    *("id", "name", "prefix", "scopes", "queues", "tasks", "created_by"),
+)
 _TIMES: Final = ("created_at", "expires_at", "revoked_at", "last_used_at")
 
 
@@ -91,6 +93,7 @@ def _document(row: dict[str, Any]) -> TokenDocument:
         "state": row["state"],
         "scopes": row["scopes"],
         "queues": row["queues"],
+        "tasks": row["tasks"],
         "created_by": row["created_by"],
         "created_at": instant(row["shown_created_at"]),
         "expires_at": instant(row["shown_expires_at"]),

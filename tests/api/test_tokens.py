@@ -46,7 +46,8 @@ def test_making_and_revoking_is_on_record_without_the_secret() -> None:
 
     records = Audit.objects.order_by("id").values_list("operation", "target", "detail")
     target = str(made.token.pk)
-    detail = {"name": "ci", "scopes": ["read", "submit"], "queues": ["mail"]}
+    limits = {"queues": ["mail"], "tasks": None}
+    detail = {"name": "ci", "scopes": ["read", "submit"], **limits}
     assert list(records) == [
         ("create_token", target, detail),
         ("revoke_token", target, {"name": "ci"}),

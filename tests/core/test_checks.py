@@ -301,3 +301,29 @@ def test_w016_names_a_memory_limit_that_this_system_does_not_enforce(
     assert found("W016") == []
     monkeypatch.setattr(sys, "platform", "darwin")
     assert "checks.limited" in only("W016").msg
+
+
+@pytest.mark.parametrize(
+    ("permission", "reason"),
+    [
+        ("charge", "not written as an app's label, a dot and a name"),
+        ("auth.add user", "not written as an app's label, a dot and a name"),
+        (".charge", "not written as an app's label, a dot and a name"),
+        ("nothere.charge", "no app 'nothere' is installed"),
+    ],
+)
+def test_e013_names_a_permission_that_nobody_can_have(
+    monkeypatch: pytest.MonkeyPatch, permission: str, reason: str
+) -> None:
+    def charge() -> None: ...
+
+    asking = Task(charge, name="tests.checks.charge", permission=permission)
+    monkeypatch.setitem(tasks._tasks, asking.name, asking)
+    queues = {"till": {"PERMISSION": permission}, "other": {"PERMISSION": "auth.x"}}
+
+    with override_settings(RELAY={"QUEUES": queues}):
+        of_task, of_queue = found("E013")
+
+    assert f"the task {asking.name!r} asks for the permission" in of_task.msg
+    assert f"the queue 'till' asks for the permission {permission!r}" in of_queue.msg
+    assert reason in of_task.msg

@@ -76,6 +76,7 @@ def test_a_change_of_another_setting_keeps_what_was_read() -> None:
         ({"RETENTION_FAILED": 5}, "'RETENTION_FAILED'"),
         ({"RETENTION_AUDIT": timedelta(0)}, "'RETENTION_AUDIT'.*at least 1 day"),
         ({"RETENTION_AUDIT": timedelta.max}, "'RETENTION_AUDIT'.*at most"),
+        ({"QUEUES": {"a": {"PERMISSION": 1}}}, "'a'.*'PERMISSION'.*such as"),
         ({"MAX_RETRIES": -1}, "'MAX_RETRIES'.*at least 0"),
         ({"MAX_RETRIES": True}, "'MAX_RETRIES'"),
         ({"MAX_RETRIES": "3"}, "'MAX_RETRIES'"),

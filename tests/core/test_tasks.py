@@ -148,6 +148,7 @@ def test_failure_123_options_out_of_range_are_refused_by_name(
         ({"give_up_on": "OSError"}, "give_up_on='OSError'"),
         ({"backoff": None}, "backoff=None"),
         ({"isolation": "thread"}, "isolation='thread'"),
+        ({"permission": 1}, "permission=1: give a permission of Django's"),
         ({"memory_limit": 1 << 30}, "memory_limit=1073741824 without isolation"),
         ({"max_jobs": 3}, "max_jobs=3 without isolation"),
         ({"isolation": "process", "memory_limit": 512}, "memory_limit=512"),

@@ -50,7 +50,11 @@ complete -c relay -f -a '(__relay_words)'
 _SCRIPTS: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 # What names are asked for, by what stands in usage for them.
 _NAMES: Final[Mapping[str, Callable[[Transport], Iterable[object]]]] = {
-    "TASK": lambda relay: (each["name"] for each in relay.list_tasks()["results"]),
+    "TASK": lambda relay: (
+        each["name"]
+        for each in relay.list_tasks()["results"]
+        if each.get("may_enqueue", True)  # which servers of older releases do not say
+    ),
     "QUEUE": lambda relay: (each["name"] for each in relay.list_queues()["results"]),
     "SCHEDULE": lambda relay: (
         each["name"] for each in relay.list_schedules()["results"]

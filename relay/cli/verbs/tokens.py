@@ -29,6 +29,9 @@ def grow(root: Branch) -> None:
         help="of read, payload, submit, operate, admin",
     )
     create.add_argument("--queues", metavar="QUEUE,…", help="only jobs of these queues")
+    create.add_argument(
+        "--tasks", metavar="TASK,…", help="run only these, by name or as 'mail.*'"
+    )
     life = create.add_mutually_exclusive_group()
     life.add_argument(
         "--expires-in", type=span, metavar="SPAN", help="(default: 90 days)"
@@ -56,6 +59,7 @@ def _create(session: Session) -> None:
         "name": options.name,
         "scopes": [each for each in options.scopes.split(",") if each],
         "queues": options.queues.split(",") if options.queues else None,
+        "tasks": options.tasks.split(",") if options.tasks else None,
     }
     if options.never_expires or options.expires_in is not None:
         body["expires_in"] = options.expires_in

@@ -73,7 +73,10 @@ class AuditPage(TypedDict):
 
 
 class TokenDocument(TypedDict):
-    """One token of the API: queues are the only ones it is for, None for all."""
+    """One token of the API: queues are the only ones it is for, None for all.
+
+    tasks are the only ones that it may have run, None for all without a permission.
+    """
 
     id: str
     name: str
@@ -81,6 +84,7 @@ class TokenDocument(TypedDict):
     state: str
     scopes: list[str]
     queues: list[str] | None
+    tasks: list[str] | None
     created_by: str
     created_at: str
     expires_at: str | None
@@ -97,7 +101,11 @@ class TokenPage(TypedDict):
 
 
 class TaskDocument(TypedDict):
-    """One task that is registered here; arguments is a JSON Schema."""
+    """One task that is registered here; arguments is a JSON Schema.
+
+    permission is what it asks for besides enqueue_job; may_enqueue, whether who asks
+    may enqueue it.
+    """
 
     name: str
     summary: str
@@ -111,5 +119,7 @@ class TaskDocument(TypedDict):
     unique: bool
     tags: list[str]
     sensitive: list[str] | bool
+    permission: str | None
+    may_enqueue: bool
     signature: str
     arguments: dict[str, Any]
