@@ -13,7 +13,13 @@ from relay.engine.connection import EngineConnection
 
 __all__ = ["STATEMENTS", "Reading", "read_gauges"]
 
-STATEMENT_TIMEOUT_MS: Final = 2_000
+# Of the transaction: the planner is kept on the indexes, whatever the statistics know.
+SETTINGS: Final = """
+SELECT set_config('statement_timeout', '2000', true),
+       set_config('enable_seqscan', 'off', true),
+       set_config('enable_bitmapscan', 'off', true),
+       set_config('enable_sort', 'off', true)
+"""
 # A queue's queued jobs are counted so far; of the other states, all queues' together.
 QUEUED_LIMIT: Final = 100_001
 OTHERS_LIMIT: Final = 10_001
@@ -69,6 +75,7 @@ SELECT name.queue, 'queued', (
     SELECT count(*) FROM (
         SELECT FROM relay_job
         WHERE state = 'queued' AND concurrency_key IS NULL AND queue = name.queue
+        ORDER BY priority DESC, ready_seq
         LIMIT {QUEUED_LIMIT}
     ) AS job
 )
@@ -179,7 +186,7 @@ def read_gauges(connection: EngineConnection) -> list[Reading]:
     readings: list[Reading] = []
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        connection.execute(f"SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_MS}")
+        connection.execute(SETTINGS)
         for name, statements in STATEMENTS.items():
             for statement in statements:
                 rows: list[Any] = connection.execute(statement.encode()).fetchall()

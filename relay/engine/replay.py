@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from django.db import transaction
@@ -18,6 +18,8 @@ from relay.ids import uuid7
 
 __all__ = ["replay", "replay_many"]
 
+_ENDED: Final = frozenset({"completed", "failed", "cancelled"})
+_UNDER_WAY: Final = "has a replay that has not ended"
 
 # Two statements on purpose: the second must see what was committed while the first
 # waited for its locks.
@@ -29,9 +31,12 @@ FOR NO KEY UPDATE
 """
 
 
-# Index: relay_job_replay_idx for the earlier replays. One that ended after this replay
-# was asked for was under way at that moment: it counts as well. Not copied: due time
-# and deadline, which have passed, the unique key, and the link to a schedule.
+# Primary key, for jobs that are locked and have ended; relay_job_replay_idx, by OFFSET
+# once for each of them, for the earlier replays. A condition on the state, or a join,
+# would have all that have ended read, or all replays, where the statistics know of
+# none. A replay that ended after this one was asked for was under way at that moment:
+# it counts as well. Not copied: due time and deadline, which have passed, the unique
+# key, and the link to a schedule.
 REPLAY: Final = """
 WITH chosen AS MATERIALIZED (
     SELECT id, replay_id, nextval('relay_ready_seq') AS ready_seq
@@ -39,13 +44,13 @@ WITH chosen AS MATERIALIZED (
         SELECT original.id, pair.replay_id
         FROM unnest(%(ids)s::uuid[], %(replay_ids)s::uuid[]) AS pair(id, replay_id)
         JOIN relay_job AS original ON original.id = pair.id
-        WHERE original.state IN ('completed', 'failed', 'cancelled')
-          AND NOT EXISTS (
+        WHERE NOT EXISTS (
             SELECT FROM relay_job AS earlier
             WHERE earlier.replay_of = original.id
               AND (earlier.state NOT IN ('completed', 'failed', 'cancelled')
                    OR earlier.finished_at >= %(asked_at)s)
-          )
+            OFFSET 0
+        )
         ORDER BY original.ready_seq
     ) AS ordered
 ), made AS (
@@ -142,41 +147,49 @@ def _replay(
 ) -> tuple[dict[UUID, UUID], list[StateConflict]]:
     ids = sorted(set(job_ids))
     replays: dict[UUID, UUID] = {}
-    ready: list[tuple[str, int, int]] = []
     with transaction.atomic(using=using):
         locked = fetch_all(LOCK_ORIGINALS, {"ids": ids}, using=using)
-        states: dict[UUID, str] = {row[0]: row[1] for row in locked}
-        if locked:
-            for original, replay_id, queue, priority, ready_seq, sealed in fetch_all(
-                REPLAY,
-                {
-                    "ids": ids,
-                    "replay_ids": [uuid7() for _ in ids],
-                    "asked_at": locked[0][2],
-                    "actor": actor,
-                },
-                using=using,
-            ):
-                replays[original] = replay_id
-                if arguments is not None:
-                    text = arguments(replay_id)
-                    fetch_all(RESEAL, {"id": replay_id, "args": text}, using=using)
-                elif sealed is not None:
-                    _reseal(sealed, original, replay_id, using=using)
-                ready.append((queue, priority, ready_seq))
-        for wake_up in wakeup.lowest(ready):
-            wakeup.announce(using, *wake_up)
+        states: dict[UUID, str] = {job_id: state for job_id, state, _ in locked}
+        ended = [job_id for job_id in ids if states.get(job_id) in _ENDED]
+        if ended:
+            values = {
+                "ids": ended,
+                "replay_ids": [uuid7() for _ in ended],
+                "asked_at": locked[0][2],
+                "actor": actor,
+            }
+            replays = _make(values, using=using, arguments=arguments)
     return replays, [
         StateConflict(
             job_id,
             "replay",
             states.get(job_id),
-            reason=(
-                "has a replay that has not ended"
-                if states.get(job_id) in ("completed", "failed", "cancelled")
-                else None
-            ),
+            reason=_UNDER_WAY if states.get(job_id) in _ENDED else None,
         )
         for job_id in ids
         if job_id not in replays
     ]
+
+
+def _make(
+    values: dict[str, Any],
+    *,
+    using: str,
+    arguments: Callable[[UUID], str] | None,
+) -> dict[UUID, UUID]:
+    """Enqueue the new jobs; return their ids by those of the old ones."""
+    replays: dict[UUID, UUID] = {}
+    ready: list[tuple[str, int, int]] = []
+    for original, replay_id, queue, priority, ready_seq, sealed in fetch_all(
+        REPLAY, values, using=using
+    ):
+        replays[original] = replay_id
+        if arguments is not None:
+            text = arguments(replay_id)
+            fetch_all(RESEAL, {"id": replay_id, "args": text}, using=using)
+        elif sealed is not None:
+            _reseal(sealed, original, replay_id, using=using)
+        ready.append((queue, priority, ready_seq))
+    for wake_up in wakeup.lowest(ready):
+        wakeup.announce(using, *wake_up)
+    return replays

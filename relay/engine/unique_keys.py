@@ -69,8 +69,9 @@ RETURNING id, queue, priority, CASE WHEN state = 'queued' THEN ready_seq END
 """
 
 
-# Index: relay_job_unique_idx. A job that is claimed meanwhile has given its key up or
-# is no longer waiting: it is left alone. Locked in the order of the keys.
+# Index: relay_job_unique_idx, key by key: a join reads all keys there are where the
+# statistics know of none. A job that is claimed meanwhile has given its key up or is no
+# longer waiting: it is left alone. Locked in the order of the keys.
 CHANGE: Final = """
 WITH asked AS MATERIALIZED (
     SELECT item.*, decode(item.key, 'hex') AS unique_key,
@@ -80,13 +81,15 @@ WITH asked AS MATERIALIZED (
         key text, task text, run_at timestamptz, run_in_s float8, replaces bool,
         pushes bool, args jsonb)
 ), locked AS MATERIALIZED (
-    SELECT job.id, asked.replaces, asked.args, asked.due_at,
-           asked.pushes AND job.state IN ('scheduled', 'queued') AS is_moved
-    FROM asked JOIN relay_job AS job ON job.unique_key = asked.unique_key
-    WHERE job.task = asked.task
-      AND job.state IN ('blocked', 'scheduled', 'queued', 'retrying')
-    ORDER BY job.unique_key
-    FOR NO KEY UPDATE OF job
+    SELECT job.id, ordered.replaces, ordered.args, ordered.due_at,
+           ordered.pushes AND job.state IN ('scheduled', 'queued') AS is_moved
+    FROM (SELECT * FROM asked ORDER BY unique_key) AS ordered
+    CROSS JOIN LATERAL (
+        SELECT id, state FROM relay_job
+        WHERE unique_key = ordered.unique_key AND task = ordered.task
+          AND state IN ('blocked', 'scheduled', 'queued', 'retrying')
+        FOR NO KEY UPDATE
+    ) AS job
 )
 UPDATE relay_job AS job
 SET args = CASE WHEN locked.replaces THEN locked.args ELSE job.args END,
@@ -115,13 +118,13 @@ FROM relay_job WHERE unique_key = ANY(%(keys)s::bytea[])
 """
 
 
-# Index: relay_job_unique_idx.
+# Index: relay_job_unique_idx; the state is hidden, as in control.FREE_KEY.
 FREE: Final = """
 WITH over AS MATERIALIZED (
     SELECT id FROM relay_job
     WHERE unique_key = ANY(%(keys)s::bytea[])
-      AND state IN ('completed', 'failed', 'cancelled')
-      AND (unique_until IS NULL OR unique_until <= clock_timestamp())
+      AND CASE WHEN state IN ('completed', 'failed', 'cancelled')
+          THEN unique_until IS NULL OR unique_until <= clock_timestamp() END
     ORDER BY unique_key
     FOR NO KEY UPDATE
 )

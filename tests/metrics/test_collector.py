@@ -122,7 +122,7 @@ def test_the_database_is_asked_once_in_five_seconds(
 def test_a_database_that_does_not_answer_in_time_is_told(
     registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gauges, "STATEMENT_TIMEOUT_MS", 100)
+    monkeypatch.setattr(gauges, "SETTINGS", gauges.SETTINGS.replace("2000", "100"))
     monkeypatch.setattr(
         gauges, "STATEMENTS", {"relay_workers": ("SELECT 'x', 1 FROM pg_sleep(60)",)}
     )
