@@ -16,7 +16,8 @@ from django.db import connection
 
 from relay import counts
 from relay.exceptions import StandaloneError
-from relay.standalone.postgres import EmbeddedPostgres, serve
+from relay.standalone.postgres import EmbeddedPostgres
+from tests import emptying
 from tests.meters import Sums
 from tests.scale import scale
 
@@ -55,6 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[left_out_key] = Counter()
     _let_hypothesis_take_its_time()
+    emptying.use()
     if config.getoption("full"):
         os.environ["RELAY_TEST_SCALE"] = "1"
     try:
@@ -130,8 +132,14 @@ def _requires_all() -> bool:
 
 @pytest.fixture(scope="session")
 def postgres() -> EmbeddedPostgres | None:
-    """Return the server the tests run on, started; None for that of DATABASE_URL."""
-    return serve(settings.POSTGRES_ROOT)
+    """Return the server the tests run on, started; None for that of DATABASE_URL.
+
+    It does not wait for the disk, as no test of it outlives the machine; those that
+    strike a server have their own.
+    """
+    if os.environ.get("DATABASE_URL"):
+        return None
+    return EmbeddedPostgres(settings.POSTGRES_ROOT, options={"fsync": "off"}).start()
 
 
 @pytest.fixture(scope="session")

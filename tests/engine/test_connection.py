@@ -175,9 +175,20 @@ def _claim_and_stand_still(
             found = other.execute("SELECT FROM relay_job FOR UPDATE SKIP LOCKED")
             return found.rowcount == 1
 
+    def has_claimed() -> bool:
+        # Asked of the statistics: to look at the row may lock it before the claim does.
+        found = other.execute(
+            "SELECT FROM pg_stat_activity WHERE pid = %s "
+            "AND backend_xid IS NOT NULL AND wait_event = 'ClientRead'",
+            (backend,),
+        )
+        return found.rowcount == 1
+
+    backend = hot.info.backend_pid
     with hot.block():
         send_claim(hot, Marks().spans(["default"]), limit=1, worker_id=worker_id)
-        until(lambda: not is_free())
+        until(has_claimed)
+        assert not is_free()
         until(is_free)
 
 
