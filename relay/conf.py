@@ -60,6 +60,7 @@ _DURATIONS: Final = {
 _RETENTIONS: Final = ("completed", "failed", "cancelled", "result")
 _SWITCHES: Final = (
     *("notify", "schedule_in_workers", "transaction_pooler", "read_only", "admin"),
+    "log_args",
 )
 _NUMBERS: Final = {
     "max_retries": 0,
@@ -228,6 +229,9 @@ class Settings:
     # Keep what attempts log, unless their task says otherwise: True, False, or "failed"
     # for those that do not complete.
     capture_logs: bool | Literal["failed"] = False
+    # relay's own records of a job say what it is called with, as far as that is no
+    # secret.
+    log_args: bool = False
     # Most bytes of one attempt's log that are kept: the first and the last half.
     max_log_bytes: int = 64 * 1024
     # Of spans: a dict with the keys of OtelSettings.

@@ -18,6 +18,7 @@ from relay.exceptions import RelayError
 from relay.labels import read_labels
 from relay.logs import JobLog
 from relay.occurrence import JobOccurrence, read_occurrence
+from relay.origin import current_job as running
 from relay.progress import Progress, measured
 from relay.steps import StepOf, arun_step, run_step
 
@@ -241,7 +242,7 @@ class CurrentJob:
 # What a CurrentJob is made of, in its order: most handlers never ask for one.
 Facts = tuple[UUID, str, str, int, int, int, UUID, datetime | None, Requests]
 
-_current: ContextVar[Facts] = ContextVar("relay_current_job")
+_current: ContextVar[Facts] = running
 
 
 def current_job() -> CurrentJob:

@@ -10,14 +10,16 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from relay import origin
 from relay.context import current_facts
 from relay.traces import current_ids
 
-__all__ = ["JSONFormatter", "JobContext", "KeyValueFormatter"]
+__all__ = ["JSONFormatter", "JobContext", "KeyValueFormatter", "of_request"]
 
 # What every record has: the rest is what was given as extra.
 _ALWAYS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
@@ -32,25 +34,46 @@ _CONTEXT: Final = (
 _BARE: Final = re.compile(r"[^\s\"=\\\x00-\x1f\x7f]+")
 
 
+def of_request(request_id: str | None) -> AbstractContextManager[None]:
+    """Name the request that is being answered, for a with statement around it.
+
+    Its id is the field request_id of what is logged inside, and goes with the jobs that
+    are enqueued inside, and with theirs: their lines have it too.
+
+    Args:
+        request_id: as of the header X-Request-ID; cut at 128 characters. None or ""
+            names none.
+    """
+    return origin.asked_by(None, request_id)
+
+
 class JobContext(logging.Filter):
-    """Adds the fields of the job that is running, and of the span; takes none away.
+    """Adds the fields of the job that is running, of the request and of the span.
 
     Put it on a handler, for formatters of others: relay's own need none. A field that
-    the record has already stays as it is.
+    the record has already stays as it is; one that tells of another job, as of one that
+    is enqueued, gets none of the running job's.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the fields; always True."""
         facts = current_facts()
-        if facts is not None:
-            values = vars(record)
+        values = vars(record)
+        if facts is not None and _is_of(values, str(facts[0])):
             for name, value in zip(_CONTEXT, facts, strict=False):
                 values.setdefault(name, value if isinstance(value, int) else str(value))
+        if (request_id := origin.request_id()) is not None:
+            values.setdefault("request_id", request_id)
         ids = current_ids()
         if ids is not None:
-            vars(record).setdefault("trace_id", ids[0])
-            vars(record).setdefault("span_id", ids[1])
+            values.setdefault("trace_id", ids[0])
+            values.setdefault("span_id", ids[1])
         return True
+
+
+def _is_of(values: Mapping[str, Any], job_id: str) -> bool:
+    """Tell whether a record tells of this job, or of none."""
+    return str(values.get("job_id", job_id)) == job_id
 
 
 _context: Final = JobContext()

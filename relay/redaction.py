@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
+from inspect import Parameter, Signature
 from typing import Any, Final
 
 from relay.conf import get_settings
 from relay.envelopes import SEALED, is_sealed
-from relay.packing import TAG
+from relay.packing import TAG, clean_text
 from relay.sensitive import MASK
 
-__all__ = ["conceal", "is_secret_name", "redact", "redact_value"]
+__all__ = [
+    "conceal",
+    "is_secret_name",
+    "know",
+    "logged_arguments",
+    "redact",
+    "redact_value",
+]
+
+# Characters of a job's arguments in a log. Source: docs/reference/logs.md.
+LOGGED_LENGTH: Final = 1_000
 
 # As jsonb_pretty writes: one item a line, strings on one line each.
 _LINE: Final = re.compile(r'( *)(?:"((?:[^"\\]|\\.)*)": )?(.*?)(,?)', re.DOTALL)
@@ -62,6 +74,52 @@ def _without_secrets(value: Any, pattern: re.Pattern[str]) -> Any:
         name: MASK if pattern.search(name) else _without_secrets(item, pattern)
         for name, item in value.items()
     }
+
+
+# --- what a job is called with, in a log ---------------------------------------------
+
+_signatures: Final[dict[str, Signature]] = {}
+
+
+def know(task: str, signature: Signature) -> None:
+    """Take in what a task's arguments are called, so that secrets are told by it."""
+    _signatures[task] = signature
+
+
+def logged_arguments(task: str, document: Any) -> str:
+    """Return a job's arguments as a log may have them: JSON, cut at 1,000 characters.
+
+    Masked is what redact_value() masks, and what is passed by place under a name that
+    is a secret's; where the task's code is not at hand, all that is passed by place.
+
+    Args:
+        document: of relay_job.args, or its text.
+    """
+    try:
+        value = json.loads(document) if isinstance(document, str) else document
+        args, kwargs = value.get("args", []), value.get("kwargs", {})
+        shown = {
+            "args": [
+                redact_value(item) if _may_show(task, place) else MASK
+                for place, item in enumerate(args)
+            ],
+            "kwargs": redact_value(kwargs),
+        }
+        text = json.dumps(shown, ensure_ascii=False, default=str)
+    except (AttributeError, TypeError, ValueError, RecursionError):
+        return MASK  # made by hand: a handler cannot be called with it either
+    return clean_text(text, limit=LOGGED_LENGTH)
+
+
+def _may_show(task: str, place: int) -> bool:
+    """Tell whether the argument at a place has a name, and no secret's."""
+    signature = _signatures.get(task)
+    if signature is None:
+        return False
+    for number, each in enumerate(signature.parameters.values()):
+        if each.kind is Parameter.VAR_POSITIONAL or number == place:
+            return not is_secret_name(each.name)
+    return False
 
 
 def conceal(text: str | None) -> str | None:

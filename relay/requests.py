@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 
-from relay import codec, sensitive, sensitive_places, traces
+from relay import codec, origin, sensitive, sensitive_places, traces
 from relay.conf import DEFAULT_QUEUE, get_settings
 from relay.engine import enqueue as engine
 from relay.engine import outside
@@ -270,6 +270,8 @@ def request_by_name(
 
 
 def insert(request: JobRequest[R]) -> JobHandle[R]:
+    if (request_id := origin.request_id()) is not None:
+        request = _carrying(request, {origin.REQUEST_ID: request_id})
     if (tracer := traces.tracer()) is None:
         return _insert(request)
     with tracer.send([request]) as sent:
@@ -384,6 +386,8 @@ def enqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:
     """
     using = get_settings().database
     asked = [_checked(request, using) for request in requests]
+    if (request_id := origin.request_id()) is not None:
+        asked = [_carrying(each, {origin.REQUEST_ID: request_id}) for each in asked]
     if (tracer := traces.tracer()) is None or not asked:
         return _insert_many(asked, using)
     with tracer.send(asked) as sent:

@@ -21,7 +21,7 @@ from typing import (
 
 from asgiref.sync import iscoroutinefunction
 
-from relay import codec, sensitive_places
+from relay import codec, redaction, sensitive_places
 from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
 from relay.dataclass_names import signature
 from relay.engine import rules
@@ -323,6 +323,7 @@ def register(made: Task[..., Any]) -> Task[..., Any]:
         )
     _tasks[made.name] = made
     codec.register_annotations(made.function)
+    redaction.know(made.name, made.signature)
     rules.declare(made.name, made.retention, _follower(made.on_failure))
     return made
 

@@ -21,8 +21,9 @@ __all__ = [
     "with_carrier",
 ]
 
-# Under this name a job's meta holds the context in which it was enqueued, and the span
-# of its last attempt that is to be followed by another.
+# Under this name a job's meta holds the context in which it was enqueued, the id of the
+# request that asked for it, and the span of its last attempt that is to be followed by
+# another.
 META_NAME: Final = "otel"
 
 
@@ -133,5 +134,6 @@ def flush() -> None:
 
 
 def with_carrier(meta: str | None, carrier: Mapping[str, str]) -> str:
-    """Return a job's meta, as JSON, with what send() gave."""
-    return json.dumps({**json.loads(meta or "{}"), META_NAME: dict(carrier)})
+    """Return a job's meta, as JSON, with what send() gave beside what it carries."""
+    values = json.loads(meta or "{}")
+    return json.dumps({**values, META_NAME: {**values.get(META_NAME, {}), **carrier}})

@@ -47,12 +47,19 @@ class Who:
         actor: for relay.operations and relay.queries.
         queues: the only ones whose jobs they may deal with; None for all.
         key: of this caller and nobody else, for what is counted or kept by caller.
+        token: the id of their token; None of who has logged in otherwise.
     """
 
     def __init__(
-        self, actor: Actor, *, key: str, queues: frozenset[str] | None = None
+        self,
+        actor: Actor,
+        *,
+        key: str,
+        queues: frozenset[str] | None = None,
+        token: str | None = None,
     ) -> None:
         self.actor = actor
+        self.token = token
         self.key = key
         self.queues = queues
 
@@ -139,7 +146,8 @@ def who_asks(request: Request, request_id: str) -> Who | None:
             request_id=request_id,
             address=http.META.get("REMOTE_ADDR") or None,
         )
-        return Who(actor, key=f"token {caller.token_id}", queues=caller.queues)
+        token = str(caller.token_id)
+        return Who(actor, key=f"token {token}", queues=caller.queues, token=token)
     for known_by in _classes(get_settings().api.authentication_classes):
         found = known_by().authenticate(request)
         if found is not None and found[0] is not None and found[0].is_authenticated:

@@ -252,6 +252,7 @@ class ApiView(APIView):
                 "duration_s": round(seconds, 6),
                 "request_id": self.request_id,
                 "actor": None if who is None else who.actor.name,
+                "token": None if who is None else who.token,
             },
         )
 

@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID
 
+from relay import origin
+from relay.conf import get_settings
 from relay.engine.new_job import KeyHolder, NewJob
+from relay.redaction import logged_arguments
 
 __all__ = ["is_on", "log_jobs", "log_rows"]
 
@@ -40,8 +43,11 @@ def log_jobs(jobs: Sequence[NewJob], holders: Mapping[int, KeyHolder]) -> None:
 
 
 def _log(job: NewJob, job_id: UUID, message: str, event: str) -> None:
-    """Log a job without what it is called with: of a unique key there is its hash."""
+    """Log a job; of its unique key the hash, of its arguments what LOG_ARGS says."""
     delay = None if job.run_in is None else max(job.run_in, timedelta(0))
+    told = {}
+    if get_settings().log_args:
+        told["arguments"] = logged_arguments(job.task, job.args)
     logger.debug(
         message,
         extra={
@@ -53,5 +59,8 @@ def _log(job: NewJob, job_id: UUID, message: str, event: str) -> None:
             "run_at": None if job.run_at is None else job.run_at.isoformat(),
             "delay_s": None if delay is None else delay.total_seconds(),
             "unique_key": None if job.unique is None else job.unique.key.hex(),
+            "source": origin.source(),
+            "request_id": origin.request_id(),
+            **told,
         },
     )

@@ -61,7 +61,7 @@ COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "relay_leases_expired_total": ("Workers given up: their leases ran out.", ()),
     "relay_leases_lost_total": ("Results dropped: another worker had the job.", ()),
     "relay_schedule_fires_total": (
-        "Occurrences, by result: fired, skipped or missed.",
+        "Occurrences, by result: fired, caught_up, skipped, missed or duplicate.",
         ("schedule", "result"),
     ),
 }

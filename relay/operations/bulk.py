@@ -344,7 +344,8 @@ class _Run:
 
 def _tell(bulk: BulkOperation) -> None:
     """Log how far an operation is, or how it has ended."""
-    who = {"actor": bulk.actor, "reason": bulk.reason}
+    names = ("actor", "source", "reason", "request_id")
+    who = {name: getattr(bulk, name) for name in names}
     if bulk.state == BulkState.RUNNING:
         event, message, level = "bulk.progress", "bulk operation goes on", logging.INFO
     else:

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from django.db import transaction
 
+from relay import origin
 from relay.conf import get_settings
 from relay.models import Audit
 from relay.operations.actor import PERMISSIONS, Actor
@@ -68,12 +69,18 @@ class Act:
         self.notes.append((str(target), detail or None))
 
     def log(self, event: str, message: str, **fields: Any) -> None:
-        """Log what was done, with who did it and why, once it is committed.
+        """Log what was done, with who did it, where and why, once it is committed.
 
         Args:
             event: its name in docs/reference/logs.md.
         """
-        who = {"actor": self.actor.name, "reason": self.actor.reason}
+        actor = self.actor
+        who = {
+            "actor": actor.name,
+            "source": actor.source,
+            "reason": actor.reason,
+            "request_id": actor.request_id,
+        }
         tell = functools.partial(
             logger.info, message, extra={"event": event, **fields, **who}
         )
@@ -107,7 +114,10 @@ def operation(
         def run(actor: Actor, /, *args: P.args, **kwargs: P.kwargs) -> R:
             actor.require(permission, name)
             using = get_settings().database
-            with transaction.atomic(using=using):
+            with (
+                origin.asked_by(actor.source, actor.request_id),
+                transaction.atomic(using=using),
+            ):
                 act = Act(actor, using, name, subject)
                 result = function(act, *args, **kwargs)
                 _write(act)

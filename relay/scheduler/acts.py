@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from django.db import connections, transaction
 
+from relay import origin, traces
 from relay.engine import enqueue
+from relay.engine.new_job import NewJob
 from relay.exceptions import ScheduleError
 from relay.scheduler.job import make_job
 from relay.scheduler.overlap import OPEN_JOBS
@@ -91,8 +93,19 @@ def run_now(schedule_id: UUID, *, actor: str | None, using: str) -> UUID:
             values = {"job_id": job.id, "schedule_id": schedule_id, "actor": actor}
             cursor.execute(NOTE_OPEN, values)
             cursor.execute(NOTE_RUN, values)
-        enqueue.insert(job, using=using)
+        _insert(job, using=using)
     return job.id
+
+
+def _insert(job: NewJob, *, using: str) -> None:
+    """Insert a job that goes on with the request of who asks for it."""
+    if (request_id := origin.request_id()) is not None:
+        job = _carrying(job, {origin.REQUEST_ID: request_id})
+    enqueue.insert(job, using=using)
+
+
+def _carrying(job: NewJob, carrier: Mapping[str, str]) -> NewJob:
+    return job._replace(meta=traces.with_carrier(job.meta, carrier)) if carrier else job
 
 
 def set_enabled(

@@ -15,7 +15,6 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import class_row
 
-from relay import counts
 from relay.codec import clean_text
 from relay.conf import get_settings
 from relay.engine.enqueue import insert_with
@@ -26,11 +25,10 @@ from relay.scheduler.catchup import decide
 from relay.scheduler.cron import Survey
 from relay.scheduler.due import DEFINITION
 from relay.scheduler.job import make_job
+from relay.scheduler.news import News
 from relay.scheduler.timetable import Timetable, read_timetable, spread_of
 
 __all__ = ["Wakeup", "fire", "record_error"]
-
-logger = logging.getLogger("relay.scheduler")
 
 Wakeup = tuple[str, int, int]
 """What workers are told: queue, priority, ready_seq."""
@@ -112,22 +110,6 @@ RETURNING xmin::text
 _LONGEST_ERROR: Final = 1_000
 
 
-# The events of what is logged.
-_EVENTS: Final = {
-    "schedule planned": "schedule.planned",
-    "schedule fired": "schedule.fired",
-    "occurrence skipped": "schedule.skipped",
-    "occurrence waits": "schedule.waiting",
-    "occurrences missed": "schedule.missed",
-}
-# Of relay_schedule_fires_total, by what is logged.
-_RESULTS: Final = {
-    "schedule fired": "fired",
-    "occurrence skipped": "skipped",
-    "occurrences missed": "missed",
-}
-
-
 @dataclass(slots=True)
 class _Row:
     """A schedule's row as LOCK reads it, and what becomes of it.
@@ -136,7 +118,8 @@ class _Row:
         now: the time by which instants are due: as much earlier as the schedule's
             spread puts its runs off.
         open_jobs: None where runs may overlap.
-        events: what to log of it once that is committed: level, message, values.
+        waited: the occurrence that was waiting for a run to end, and waits no more.
+        news: what to tell of it once that is committed.
     """
 
     id: UUID
@@ -167,10 +150,8 @@ class _Row:
     open_jobs: list[UUID] | None
     has_asked: bool = False
     wakeups: list[Wakeup] = field(default_factory=list)
-    events: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
-
-    def note(self, level: int, message: str, **values: Any) -> None:
-        self.events.append((level, message, values))
+    waited: datetime | None = None
+    news: News = field(default_factory=News)
 
 
 def fire(
@@ -197,11 +178,13 @@ def fire(
 
     Transaction: its own.
     """
+    news = News()
     with connection.transaction():
         with connection.cursor(row_factory=class_row(_Row)) as cursor:
             row = cursor.execute(LOCK, {"id": schedule_id, "ahead": ahead}).fetchone()
         if row is None:
             return []
+        row.news = news
         overlap.check_overlap(row.overlap)
         row.now -= spread_of(row.name, row.spread_ms)
         if row.open_jobs is not None:
@@ -209,14 +192,7 @@ def fire(
         _advance(connection, row, _fire_due(connection, row, read_timetable(row)))
     if row.has_asked and get_settings().notify:
         connection.execute(NOTIFY_CANCEL)
-    # Not earlier: it would say what a rollback takes back, and a log's handler is
-    # somebody else's code, which must not run under the row's lock.
-    for level, message, values in row.events:
-        fields = {"event": _EVENTS[message], "schedule": row.name, **values}
-        logger.log(level, message, extra=fields)
-        if (result := _RESULTS.get(message)) is not None:
-            count = values.get("missed", 1)
-            counts.add("relay_schedule_fires_total", row.name, result, amount=count)
+    news.tell(row.name)
     return row.wakeups
 
 
@@ -286,7 +262,13 @@ def _without_known(
         return instants
     values = {"schedule_id": row.id, "due_at": list(instants)}
     known = {due_at for (due_at,) in connection.execute(FIND_KNOWN, values).fetchall()}
+    _note_known(row, [instant for instant in instants if instant in known])
     return [instant for instant in instants if instant not in known]
+
+
+def _note_known(row: _Row, instants: Sequence[datetime]) -> None:
+    for at in instants:
+        row.news.note(logging.INFO, "occurrence was there already", due_at=_text(at))
 
 
 def _release(
@@ -301,7 +283,7 @@ def _release(
 
 def _take_waiting(connection: psycopg.Connection[Any], row: _Row) -> bool:
     values = {"schedule_id": row.id, "due_at": row.waiting_at}
-    row.waiting_at = None
+    row.waited, row.waiting_at = row.waiting_at, None
     return connection.execute(TAKE_WAITING, values).fetchone() is not None
 
 
@@ -329,9 +311,11 @@ def _hold(
     )
     for at, _, why in held:
         if why is None:
-            row.note(logging.INFO, "occurrence waits", due_at=_text(at))
+            row.news.note(logging.INFO, "occurrence waits", due_at=_text(at))
         else:
-            row.note(logging.INFO, "occurrence skipped", due_at=_text(at), reason=why)
+            row.news.note(
+                logging.INFO, "occurrence skipped", due_at=_text(at), reason=why
+            )
 
 
 def _enqueue(
@@ -353,15 +337,24 @@ def _enqueue(
             "window": _window_starts(row, timetable, instants),
         },
     ).fetchall()
+    there = {due_at for due_at, _ in inserted}
+    _note_known(row, [instant for instant in instants if instant not in there])
     for due_at, job_id in sorted(inserted):
         occurrence = job._replace(id=job_id, occurrence_at=due_at)
+        row.news.enqueues(occurrence)
         ready_seq = insert_with(connection, occurrence)
         if ready_seq is not None:
             row.wakeups.append((job.queue, job.priority, ready_seq))
         if row.open_jobs is not None:
             row.open_jobs.append(job_id)
-        row.note(
-            logging.INFO, "schedule fired", due_at=_text(due_at), job_id=str(job_id)
+        late = row.now - due_at
+        is_caught_up = late > timetable.on_time and due_at != row.waited
+        row.news.note(
+            logging.INFO,
+            "schedule caught up" if is_caught_up else "schedule fired",
+            due_at=_text(due_at),
+            job_id=str(job_id),
+            late_s=max(0.0, late.total_seconds()),
         )
     row.last_due_at = instants[-1]
 
@@ -390,7 +383,7 @@ def _record_missed(
             "last": missed.last,
         },
     )
-    row.note(
+    row.news.note(
         logging.WARNING,
         "occurrences missed",
         missed=missed.total,
@@ -414,7 +407,7 @@ def _advance(
         },
     )
     if row.is_changed:
-        row.note(
+        row.news.note(
             logging.INFO,
             "schedule planned",
             next_due_at=next_due_at and next_due_at.isoformat(),

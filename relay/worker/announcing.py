@@ -122,7 +122,7 @@ def log_if_unforeseen(job: ClaimedJob, outcome: Outcome) -> None:
     too often: only the statement that wrote the end knew.
     """
     if isinstance(outcome, Settled) and outcome.verb != "fail":
-        log_failed_after_all(job, outcome.error_class)
+        log_failed_after_all(job, outcome)
 
 
 def _has_failed(outcome: Outcome) -> bool:

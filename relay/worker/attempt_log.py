@@ -10,10 +10,13 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final
 
+from relay.conf import get_settings
 from relay.engine.claim import ClaimedJob
-from relay.engine.finish import Completed, Outcome, Written
+from relay.engine.finish import Completed, Outcome, Settled, Written
 from relay.exceptions import Cancelled
+from relay.redaction import logged_arguments
 from relay.sensitive import has_sealed
+from relay.worker.verdict import reason_of
 
 __all__ = ["formatted", "log_end", "log_failed_after_all", "log_start", "message_of"]
 
@@ -75,6 +78,7 @@ def log_end(
         **_fields(job, event, begun_at),
         "error_class": outcome.error_class,
         "error": outcome.error_message,
+        "reason": reason_of(outcome),
         "delay_s": outcome.delay_seconds,
     }
     exc_info = None
@@ -92,7 +96,7 @@ def _log_slow(job: ClaimedJob, begun_at: float, threshold_s: float) -> None:
         logger.warning("job ran long", extra={**fields, "threshold_s": threshold_s})
 
 
-def log_failed_after_all(job: ClaimedJob, reason: str | None) -> None:
+def log_failed_after_all(job: ClaimedJob, outcome: Settled) -> None:
     """Log that a job will not run again although its attempt's end said so."""
     logger.error(
         "job failed",
@@ -102,13 +106,14 @@ def log_failed_after_all(job: ClaimedJob, reason: str | None) -> None:
             "task": job.task,
             "queue": job.queue,
             "attempt": job.attempt,
-            "error_class": reason,
+            "error_class": outcome.error_class,
+            "reason": reason_of(outcome) or "exception",
         },
     )
 
 
 def _fields(job: ClaimedJob, event: str, begun_at: float) -> dict[str, Any]:
-    return {
+    fields: dict[str, Any] = {
         "event": event,
         "job_id": str(job.id),
         "task": job.task,
@@ -119,6 +124,9 @@ def _fields(job: ClaimedJob, event: str, begun_at: float) -> dict[str, Any]:
         "wait_s": job.wait_s,
         "duration_s": time.monotonic() - begun_at,
     }
+    if get_settings().log_args:
+        fields["arguments"] = logged_arguments(job.task, job.args)
+    return fields
 
 
 def message_of(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from uuid import UUID
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections
 
-from relay import context, logs, traces
+from relay import context, logs, origin, traces
 from relay.codec import clean_text
 from relay.conf import get_settings
 from relay.engine import rules
@@ -241,6 +241,8 @@ class Executor:
                 requests,
             )
         )
+        if job.trace is not None:
+            origin.take_over(job.trace)
         try:  # with suppress() takes longer than all of this
             if logger.isEnabledFor(logging.DEBUG):
                 log_start(job)

@@ -57,6 +57,7 @@ class Link:
         self._longest_seconds = longest_seconds
         self._backoff_seconds = FIRST_BACKOFF_SECONDS
         self._reported_at = float("-inf")
+        self._failures = 0
         self.connection: EngineConnection | None = None
         self.retry_at = 0.0
 
@@ -74,6 +75,7 @@ class Link:
     def is_sound(self) -> None:
         """Say that a write went through: only that shows that the server takes them."""
         self._backoff_seconds = FIRST_BACKOFF_SECONDS
+        self._failures = 0
 
     def lose(self, error: psycopg.Error) -> None:
         """Drop the connection; retry_at says when to try again."""
@@ -81,6 +83,7 @@ class Link:
         spread = random.uniform(0.5, 1)  # noqa: S311 - only spreads load
         self.retry_at = time.monotonic() + self._backoff_seconds * spread
         self._backoff_seconds = min(2 * self._backoff_seconds, self._longest_seconds)
+        self._failures += 1
         self.report(self._trouble, error)
 
     def report(self, message: str, error: psycopg.Error) -> None:
@@ -88,7 +91,10 @@ class Link:
         now = time.monotonic()
         if now - self._reported_at >= REPORT_SECONDS:
             self._reported_at = now
-            logger.warning(message, extra={**self._fields, "error": str(error)})
+            known = {"failures": self._failures, "error": str(error)}
+            backoff_s = max(0.0, self.retry_at - now)
+            fields = {**self._fields, **known, "backoff_s": backoff_s}
+            logger.warning(message, extra=fields)
 
     def close(self) -> None:
         """Close the connection if there is one."""

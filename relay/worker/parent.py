@@ -424,9 +424,18 @@ class Parent:
             )
         logger.info(
             "stopped",
-            extra={"event": "worker.stopped", "worker": self._keeper_options.name},
+            extra={
+                "event": "worker.stopped",
+                "worker": self._keeper_options.name,
+                "waited_s": self._drained_for(),
+            },
         )
         return 0 if not self._unsettled else 1
+
+    def _drained_for(self) -> float | None:
+        if self._drain_by is None:
+            return None
+        return time.monotonic() - self._drain_by + self._grace.total_seconds()
 
     def _kill_everybody(self) -> None:
         for place in (*self._places, self._keeper):

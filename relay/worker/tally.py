@@ -18,10 +18,9 @@ from typing import Any, Final
 
 from relay.buckets import FINE
 from relay.engine.claim import ClaimedJob
-from relay.engine.expire import DEADLINE_EXCEEDED
 from relay.engine.finish import Outcome, Settled, Written
-from relay.exceptions import JobTimeout
 from relay.worker.pool import NOT_STARTED, Ended
+from relay.worker.verdict import reason_of
 
 __all__ = ["Cell", "Forwarded", "Key", "Tally", "Told", "read_told"]
 
@@ -333,6 +332,4 @@ def _reason(outcome: Settled, end: str) -> str | None:
         return "killed"
     if end not in ("failed", "retried"):
         return None
-    if outcome.error_class == JobTimeout.__name__:
-        return "timeout"
-    return "deadline" if outcome.error_class == DEADLINE_EXCEEDED else "exception"
+    return reason_of(outcome) or "exception"

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from relay.conf import get_settings
 from relay.engine.connection import is_outage
-from relay.engine.finish import Verb
+from relay.engine.expire import DEADLINE_EXCEEDED
+from relay.engine.finish import Settled, Verb
 from relay.exceptions import (
     Cancel,
     Cancelled,
@@ -21,7 +22,7 @@ from relay.exceptions import (
 )
 from relay.retry import NO_RULES, RetryRules
 
-__all__ = ["Ruling", "judge", "timed_out", "verdict"]
+__all__ = ["Ruling", "judge", "reason_of", "timed_out", "verdict"]
 
 
 class Ruling(NamedTuple):
@@ -98,3 +99,17 @@ def timed_out(error: BaseException) -> BaseException:
     if not isinstance(error, asyncio.CancelledError):
         made.__cause__ = error
     return made
+
+
+def reason_of(outcome: Settled) -> str | None:
+    """Return in a word why an attempt has failed; None if it has not.
+
+    For logs, and for relay_job_errors_total.
+    """
+    if outcome.verb == "crash":
+        return "killed"
+    if outcome.verb not in ("retry", "fail"):
+        return None
+    if outcome.error_class == JobTimeout.__name__:
+        return "timeout"
+    return "deadline" if outcome.error_class == DEADLINE_EXCEEDED else "exception"

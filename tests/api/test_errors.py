@@ -16,7 +16,7 @@ import relay
 from relay.api import meta
 from relay.api.problems import PROBLEMS, problem_of
 from relay.exceptions import DecodeError, MissingKey, ReadTimeout
-from relay.models import Job, Schedule
+from relay.models import ApiToken, Job, Schedule
 from tests.api.factory import Api, api, make_token
 from tests.docs.pages import ROOT
 from tests.operations.factory import make_job
@@ -321,5 +321,6 @@ def test_a_request_is_logged_with_who_sent_it_and_without_what(
     assert (fields["method"], fields["route"]) == ("POST", "jobs")
     assert (fields["status"], fields["request_id"]) == (201, "r-1")
     assert fields["actor"].startswith("token ci rly_")
+    assert fields["token"] == str(ApiToken.objects.get().pk)
     assert fields["duration_s"] >= 0
     assert "hidden" not in repr(fields)

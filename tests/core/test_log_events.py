@@ -54,7 +54,7 @@ class Code:
         if verb == "getLogger" and first is not None:
             self.loggers.add(first)
         elif verb == "log" and is_named(call.func.value, "act") and first is not None:
-            who = {"actor", "reason"}
+            who = {"actor", "source", "reason", "request_id"}
             self.add(first, "INFO", {*keywords, *who})
         elif isinstance(extra, ast.Dict):
             pairs = zip(extra.keys, extra.values, strict=True)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.test import override_settings
 
-from relay import Unique, enqueue_many, task
+from relay import Unique, enqueue, enqueue_many, operations, task
 from relay.engine import enqueue_log
+from relay.logging import of_request
+from relay.models import Job
+from relay.operations import Actor
+from relay.testing import drain
 from tests.log_page import read_log_page
 
 pytestmark = pytest.mark.django_db
@@ -20,6 +27,15 @@ PAGE = read_log_page()
 
 @task(name="tests.told.one")
 def one(number: int = 0) -> None: ...
+
+
+@task(name="tests.told.parent")
+def parent() -> None:
+    one.enqueue()
+
+
+@task(name="tests.told.secret", sensitive=("card",))
+def secret(card: str, password: str, note: str = "", *keys: str) -> None: ...
 
 
 @pytest.fixture
@@ -103,3 +119,93 @@ def test_whether_to_tell_is_asked_once_for_a_call(
     enqueue_many(one.job(number) for number in range(500))
 
     assert asked == [logging.DEBUG] * 2
+
+
+def test_it_is_told_what_an_enqueue_comes_from(
+    heard: pytest.LogCaptureFixture,
+) -> None:
+    actor = Actor(name="ada", source="cli", request_id="r-1")
+
+    parent.enqueue()
+    operations.enqueue_job(actor, "tests.told.one", [1])
+    with of_request("r-2"):
+        one.enqueue()
+    with of_request(None):
+        enqueue_many([one.job()] * 2)
+
+    found = [(each["source"], each["request_id"]) for each in read(heard)]
+    assert found == [
+        ("code", None),
+        ("cli", "r-1"),
+        ("code", "r-2"),
+        ("code", None),
+        ("code", None),
+    ]
+
+
+def test_a_request_goes_with_its_jobs_and_with_theirs(
+    heard: pytest.LogCaptureFixture,
+) -> None:
+    with of_request("r" * 200):
+        parent.using(meta={"tenant": 7}).enqueue()
+        enqueue_many([parent.job()])
+
+    drain()
+
+    told = read(heard)
+    cut = "r" * 127 + "…"
+    assert [each["source"] for each in told] == ["code", "code", "job", "job"]
+    assert {each["request_id"] for each in told} == {cut}
+    found = Job.objects.filter(task="tests.told.one").values_list("meta", flat=True)
+    assert list(found) == [{"otel": {"request_id": cut}}] * 2
+
+
+def test_without_a_request_a_job_carries_nothing() -> None:
+    one.enqueue()
+    enqueue_many([one.job()])
+
+    assert set(Job.objects.values_list("meta", flat=True)) == {None}
+
+
+def test_arguments_are_told_of_where_they_are_asked_for(
+    heard: pytest.LogCaptureFixture,
+) -> None:
+    one.enqueue(7)
+    with override_settings(RELAY={"LOG_ARGS": True}):
+        one.enqueue(8)
+        enqueue_many([one.job(9)])
+
+    first, second, third = read(heard)
+    assert "arguments" not in first
+    assert json.loads(second["arguments"]) == {"args": [8], "kwargs": {}}
+    assert json.loads(third["arguments"]) == {"args": [9], "kwargs": {}}
+
+
+def test_no_secret_is_told_among_them(heard: pytest.LogCaptureFixture) -> None:
+    key = base64.b64encode(bytes(32)).decode()
+    with override_settings(
+        RELAY={
+            "LOG_ARGS": True,
+            "ENCRYPTION_KEYS": {"a": key},
+            "REDACTED_NAMES": "pass",
+        }
+    ):
+        secret.enqueue("4111", "hunter2", "shown", "also")
+        secret.enqueue(card="4111", password="hunter2")
+        enqueue("elsewhere.pay", "4111", kwargs={"passphrase": {"a": "hunter2"}})
+
+    first, second, third = [json.loads(each["arguments"]) for each in read(heard)]
+    assert first == {"args": ["•••", "•••", "shown", "also"], "kwargs": {}}
+    assert second == {"args": [], "kwargs": {"card": "•••", "password": "•••"}}
+    assert third == {"args": ["•••"], "kwargs": {"passphrase": "•••"}}
+    assert "4111" not in heard.text
+    assert "hunter2" not in heard.text
+
+
+def test_of_long_ones_the_beginning_is_told(heard: pytest.LogCaptureFixture) -> None:
+    with override_settings(RELAY={"LOG_ARGS": True}):
+        enqueue("elsewhere.pay", kwargs={"text": "x" * 5_000})
+
+    [told] = read(heard)
+    assert len(told["arguments"]) == 1_000
+    assert told["arguments"].endswith("x…")

@@ -25,7 +25,7 @@ def test_acts_on_queues_and_bulk_operations_are_logged_after_their_commit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "relay.operations")
-    actor = Actor(name="ada", source="system", reason="a deploy")
+    actor = Actor(name="ada", source="system", reason="a deploy", request_id="r-1")
     Queue.objects.create(name="mail")
 
     with transaction.atomic():
@@ -41,7 +41,9 @@ def test_acts_on_queues_and_bulk_operations_are_logged_after_their_commit(
         "queue.resumed",
         "bulk.started",
     ]
-    assert {(each["actor"], each["reason"]) for each in found} == {("ada", "a deploy")}
+    who = ("actor", "source", "reason", "request_id")
+    told = {tuple(each[name] for name in who) for each in found}
+    assert told == {("ada", "system", "a deploy", "r-1")}
 
 
 @pytest.mark.django_db(transaction=True)

@@ -8,14 +8,15 @@ import json
 import logging
 import time
 from collections.abc import Iterator
+from contextvars import copy_context
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import override_settings
 
-from relay import Cancel, Retry, Snooze, current_job, task
-from relay.logging import JobContext, JSONFormatter, KeyValueFormatter
+from relay import Cancel, Retry, Snooze, current_job, origin, task
+from relay.logging import JobContext, JSONFormatter, KeyValueFormatter, of_request
 from relay.testing import drain
 from tests.log_page import read_log_page
 
@@ -117,6 +118,69 @@ def test_a_line_of_the_projects_own_says_of_which_job_it_is(lines: io.StringIO) 
     one = next(line for line in mine if line.get("task") == "tests.fields.act")
     assert set(one) >= OF_A_JOB | {"worker_id"}
     assert (one["how"], one["attempt"]) == ("complete", "mine")
+
+
+@pytest.mark.django_db
+def test_lines_of_a_job_name_the_request_that_it_comes_of(lines: io.StringIO) -> None:
+    with of_request("r-1"):
+        act.enqueue("complete")
+        acoroutine.enqueue()
+        own.warning("enqueued")
+
+    drain()
+    own.warning("outside")
+
+    found = read(lines)
+    named = [line for line in found if line.get("request_id") == "r-1"]
+    events = [line.get("event") for line in named]
+    assert events.count("job.started") == events.count("job.completed") == 2
+    mine = [line["message"] for line in named if line["logger"] == "shop.tasks"]
+    assert sorted(mine) == ["acting", "acting", "enqueued"]
+    assert "request_id" not in found[-1]
+
+
+@pytest.mark.django_db
+def test_a_line_of_another_job_has_nothing_of_the_running_one(
+    lines: io.StringIO,
+) -> None:
+    @task(name="tests.fields.enqueues")
+    def enqueues() -> None:
+        act.enqueue("complete")
+
+    enqueues.enqueue()
+
+    drain()
+
+    events = [line for line in read(lines) if line.get("event") == "job.enqueued"]
+    assert [line["source"] for line in events] == ["code", "job"]
+    assert "attempt" not in events[1]
+    assert "worker_id" not in events[1]
+
+
+@pytest.mark.django_db
+@override_settings(RELAY={"LOG_ARGS": True, "REDACTED_NAMES": "how"})
+def test_an_attempt_tells_its_arguments_where_they_are_asked_for(
+    lines: io.StringIO,
+) -> None:
+    act.using(max_retries=0).enqueue("fail")
+
+    drain()
+
+    name = "arguments"
+    told = {line["event"]: line[name] for line in read(lines) if name in line}
+    assert told.keys() == {"job.enqueued", "job.started", "job.failed"}
+    assert {json.dumps(json.loads(text)["args"]) for text in told.values()} == {
+        json.dumps(["•••"])
+    }
+
+
+@pytest.mark.parametrize(
+    "carried", ['["request_id"]', '{"request_id": 7}', "request_id"]
+)
+def test_a_request_that_cannot_be_read_names_none(carried: str) -> None:
+    copy_context().run(origin.take_over, carried)
+
+    assert origin.request_id() is None
 
 
 def record(**extra: Any) -> logging.LogRecord:

@@ -332,7 +332,17 @@ class EmbeddedWorker:
                 extra={"event": "worker.untold"},
             )
         self._close_files()
-        logger.info("stopped", extra={"event": "worker.stopped", "worker": self._name})
+        waited_s = None
+        if self._drain_by is not None:
+            waited_s = time.monotonic() - self._drain_by + self._grace.total_seconds()
+        logger.info(
+            "stopped",
+            extra={
+                "event": "worker.stopped",
+                "worker": self._name,
+                "waited_s": waited_s,
+            },
+        )
         self._ended.set()
 
     def _close_files(self) -> None:
