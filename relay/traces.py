@@ -13,6 +13,7 @@ from uuid import UUID
 
 __all__ = [
     "META_NAME",
+    "Fired",
     "Tracer",
     "current_ids",
     "flush",
@@ -36,6 +37,13 @@ class Sendable(Protocol):
     def queue(self) -> str: ...
     @property
     def priority(self) -> int: ...
+
+
+class Made(Sendable, Protocol):
+    """What a tracer sees of a job that a schedule makes: a NewJob."""
+
+    @property
+    def id(self) -> UUID: ...
 
 
 class Traced(Protocol):
@@ -68,6 +76,17 @@ class Sent(Protocol):
         """Take in the ids of the jobs that there are now, in the same order."""
 
 
+class Fired(Protocol):
+    """An occurrence of a schedule whose job is being enqueued."""
+
+    @property
+    def carrier(self) -> Mapping[str, str]:
+        """What its job is to carry; empty is nothing."""
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Take it that the job is there, or why it is not."""
+
+
 class Tracer(Protocol):
     """What makes spans. Any thread and any coroutine may call it."""
 
@@ -77,6 +96,9 @@ class Tracer(Protocol):
 
     def send(self, jobs: Sequence[Sendable]) -> AbstractContextManager[Sent]:
         """Surround an enqueue of one job or more."""
+
+    def fire(self, schedule: str, due_at: str, job: Made) -> Fired:
+        """Begin to enqueue the job of a schedule for an instant; end() must follow."""
 
     def receive(self, jobs: Sequence[Traced], worker_id: UUID, seconds: float) -> None:
         """Take in jobs that a claim, which took so long, has brought just now."""
@@ -90,8 +112,13 @@ class Tracer(Protocol):
     def note_ran(self, job_id: UUID, attempt: int, span: str) -> None:
         """Take in the span of an attempt that ran in a process apart, as ran() says."""
 
-    def settle(self, ends: Sequence[tuple[Traced, str | None]], seconds: float) -> None:
-        """Take in that attempts' ends were written just now, which took so long.
+    def settle(
+        self,
+        ends: Sequence[tuple[Traced, str | None]],
+        worker_id: UUID,
+        seconds: float,
+    ) -> None:
+        """Take in that a worker wrote attempts' ends just now, which took so long.
 
         Args:
             ends: each with the state of its job now, or None where the handler's own

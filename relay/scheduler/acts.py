@@ -98,10 +98,15 @@ def run_now(schedule_id: UUID, *, actor: str | None, using: str) -> UUID:
 
 
 def _insert(job: NewJob, *, using: str) -> None:
-    """Insert a job that goes on with the request of who asks for it."""
+    """Insert a job that goes on with the request and the trace of who asks for it."""
     if (request_id := origin.request_id()) is not None:
         job = _carrying(job, {origin.REQUEST_ID: request_id})
-    enqueue.insert(job, using=using)
+    if (tracer := traces.tracer()) is None:
+        enqueue.insert(job, using=using)
+        return
+    with tracer.send([job]) as sent:
+        enqueue.insert(_carrying(job, sent.carriers[0]), using=using)
+        sent.made([job.id])
 
 
 def _carrying(job: NewJob, carrier: Mapping[str, str]) -> NewJob:

@@ -1,11 +1,14 @@
-"""What is told of a schedule's occurrences after the commit: logs, counts."""
+"""What is told of a schedule's occurrences after the commit: spans, logs, counts."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from relay import counts, origin
+from relay import counts, origin, traces
 from relay.engine import enqueue_log
 from relay.engine.new_job import NewJob
 
@@ -42,14 +45,33 @@ class News:
     def __init__(self) -> None:
         self._events: list[tuple[int, str, dict[str, Any]]] = []
         self._jobs: list[NewJob] = []
+        self._spans: list[traces.Fired] = []
 
     def note(self, level: int, message: str, **values: Any) -> None:
         """Take in what is to be logged."""
         self._events.append((level, message, values))
 
-    def enqueues(self, job: NewJob) -> None:
-        """Take in a job that is inserted."""
+    def enqueues(self, schedule: str, job: NewJob, due_at: datetime) -> NewJob:
+        """Take in a job to insert for an instant; return it, with its trace if any."""
+        if (tracer := traces.tracer()) is not None:
+            span = tracer.fire(schedule, due_at.astimezone(UTC).isoformat(), job)
+            self._spans.append(span)
+            if span.carrier:
+                job = job._replace(meta=traces.with_carrier(job.meta, span.carrier))
         self._jobs.append(job)
+        return job
+
+    @contextmanager
+    def told_after(self) -> Iterator[None]:
+        """Surround the transaction; its spans end with it."""
+        try:
+            yield
+        except BaseException as error:
+            for span in self._spans:
+                span.end(error)
+            raise
+        for span in self._spans:
+            span.end()
 
     def tell(self, schedule: str) -> None:
         """Log and count what has been committed."""

@@ -179,7 +179,7 @@ def fire(
     Transaction: its own.
     """
     news = News()
-    with connection.transaction():
+    with news.told_after(), connection.transaction():
         with connection.cursor(row_factory=class_row(_Row)) as cursor:
             row = cursor.execute(LOCK, {"id": schedule_id, "ahead": ahead}).fetchone()
         if row is None:
@@ -341,7 +341,7 @@ def _enqueue(
     _note_known(row, [instant for instant in instants if instant not in there])
     for due_at, job_id in sorted(inserted):
         occurrence = job._replace(id=job_id, occurrence_at=due_at)
-        row.news.enqueues(occurrence)
+        occurrence = row.news.enqueues(row.name, occurrence, due_at)
         ready_seq = insert_with(connection, occurrence)
         if ready_seq is not None:
             row.wakeups.append((job.queue, job.priority, ready_seq))

@@ -21,7 +21,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, TracerProvider
 from relay.conf import get_settings
 from relay.exceptions import Cancel, Cancelled, Snooze, SoftTimeout
 from relay.sensitive import has_sealed
-from relay.traces import Sendable, Traced
+from relay.traces import Made, Sendable, Traced
 from relay.tracing import carrying
 
 __all__ = ["OpenTelemetryTracer"]
@@ -50,6 +50,23 @@ class _Sent:
         """Take in the ids of the jobs."""
         for span, job_id in zip(self._spans, ids, strict=False):
             span.set_attribute("messaging.message.id", str(job_id))
+
+
+class _Fired:
+    """The spans of an occurrence and of its job's enqueue below it."""
+
+    def __init__(self, span: Span, sent: Span) -> None:
+        self.carrier = carrying.carrier_of(sent)
+        self._spans = (sent, span)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End both."""
+        for span in self._spans:
+            with _edge():
+                if error is not None:
+                    span.set_attribute("error.type", type(error).__name__)
+                    span.set_status(StatusCode.ERROR)
+                span.end()
 
 
 class OpenTelemetryTracer:
@@ -124,6 +141,26 @@ class OpenTelemetryTracer:
             for span in spans:
                 with _edge():
                     span.end()
+
+    def fire(self, schedule: str, due_at: str, job: Made) -> _Fired:
+        """Begin a trace of a schedule's occurrence and, below it, its job's enqueue."""
+        span = self._started(
+            f"schedule {schedule}",
+            context=context.Context(),
+            kind=SpanKind.INTERNAL,
+            attributes={"relay.schedule": schedule, "relay.occurrence": due_at},
+        )
+        sent = self._started(
+            f"send {job.queue}",
+            context=trace.set_span_in_context(span, context.Context()),
+            kind=SpanKind.PRODUCER,
+            attributes={
+                **_messaging(job.queue, "send"),
+                **_about(job),
+                "messaging.message.id": str(job.id),
+            },
+        )
+        return _Fired(span, sent)
 
     # --- claim, run, finish ----------------------------------------------------------
 
@@ -206,7 +243,12 @@ class OpenTelemetryTracer:
                 del self._runs[next(iter(self._runs))]
             self._runs[job_id, attempt] = span
 
-    def settle(self, ends: Sequence[tuple[Traced, str | None]], seconds: float) -> None:
+    def settle(
+        self,
+        ends: Sequence[tuple[Traced, str | None]],
+        worker_id: UUID,
+        seconds: float,
+    ) -> None:
         """Make a span of the write of each end, a child of the attempt's own."""
         times = _times(seconds)
         for job, outcome in ends:
@@ -214,10 +256,15 @@ class OpenTelemetryTracer:
                 ran = self._runs.pop((job.id, job.attempt), None)
             if ran is not None and outcome is not None:
                 with _edge():
-                    self._settle(job, outcome, ran, times)
+                    self._settle(job, outcome, ran, worker_id, times)
 
     def _settle(
-        self, job: Traced, outcome: str, ran: str, times: tuple[int, int]
+        self,
+        job: Traced,
+        outcome: str,
+        ran: str,
+        worker_id: UUID,
+        times: tuple[int, int],
     ) -> None:
         started_at, ended_at = times
         self._tracer.start_span(
@@ -227,6 +274,7 @@ class OpenTelemetryTracer:
             attributes={
                 **_messaging(job.queue, "settle"),
                 "messaging.message.id": str(job.id),
+                "messaging.client.id": str(worker_id),
                 "relay.outcome": outcome,
             },
             start_time=started_at,

@@ -281,7 +281,7 @@ class Hands:
             for end in batch
             if end.entry != NOT_STARTED
         ]
-        tracer.settle(ends, time.monotonic() - self._sent_at)
+        tracer.settle(ends, self._worker_id, time.monotonic() - self._sent_at)
 
     def _note_unwritten(self, end: Ended) -> None:
         if end.job.id in self._doubtful or isinstance(end.outcome, Written):

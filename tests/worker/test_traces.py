@@ -136,6 +136,7 @@ def test_the_write_of_an_end_is_a_span_below_that_of_its_attempt(
     ends(child, job, verb)
 
     [settled] = spans.named("settle default")
+    assert about(settled)["messaging.client.id"] == str(child.worker_id)
     assert (settled.kind, about(settled)["relay.outcome"]) == (SpanKind.CLIENT, state)
     assert settled.parent is not None
     assert trace.format_span_id(settled.parent.span_id) == RAN[36:52]
