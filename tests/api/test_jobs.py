@@ -60,7 +60,8 @@ def test_the_wide_body_says_all_that_enqueue_takes() -> None:
     assert document["timeout"] == 5400.0
     assert document["deadline_at"] == LATER
     assert document["tags"] == ["vip"]
-    assert document["meta"] == {"tenant": 7}
+    carried = {"request_id": response.headers["X-Request-ID"]}
+    assert document["meta"] == {"tenant": 7, "otel": carried}
     assert Job.objects.get().unique_key is not None
 
 
