@@ -29,7 +29,7 @@ unexport PYTHONHOME PYTHONPATH
 CAMPAIGNS := $(addprefix chaos-,kill volume database time bloat deploy faults mutants)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint format types imports docs chaos-smoke $(CAMPAIGNS) bench lock clean
+.PHONY: help install demo test check lint format types imports audit docs chaos-smoke $(CAMPAIGNS) bench lock clean
 
 help: ## list the targets
 	@echo 'make TARGET [ARGS="..."] [PYTHON=python3.12] [VENV=.venv]'
@@ -58,6 +58,9 @@ types: $(DEVELOP) ## check types with mypy
 
 imports: $(DEVELOP) ## check that layers import downwards only
 	$(BIN)/lint-imports
+
+audit: $(DEVELOP) ## look up known vulnerabilities of what is locked (ARGS=--strict: or fail)
+	$(BIN)/python -m requirements.audit $(ARGS)
 
 docs: $(DOCS) ## build the site of the docs into build/docs; a warning is an error
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto -d build/doctrees -c docs/site docs build/docs
