@@ -188,7 +188,8 @@ class JobActs(RelayAdmin):
             bulk = operations.start_bulk(
                 actor_of(request),
                 action,
-                request.POST.get("filter", ""),
+                # A form writes line breaks its own way.
+                request.POST.get("filter", "").replace("\r\n", "\n"),
                 expected=int(expected) if expected.isdecimal() else None,
             )
         except (ArgumentError, Conflict, NotAllowed, ValueError) as error:

@@ -72,7 +72,9 @@ def act_on_all(request: HttpRequest, actor: Actor) -> HttpResponse:
     back = way_back(request, link("jobs"))
     try:
         # With instants for ages: the answer is about what the question was about.
-        text = str(operations.parse(request.POST.get("filter", "")))
+        # A form writes line breaks its own way.
+        given = request.POST.get("filter", "").replace("\r\n", "\n")
+        text = str(operations.parse(given))
         found = _told(request) or operations.count_bulk(actor, verb.name, text)
         if not found.count:
             told = _("No job matches: nothing was changed.")

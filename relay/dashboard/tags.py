@@ -22,7 +22,7 @@ from relay.dashboard.assets import asset_name
 from relay.dashboard.drawing import link
 from relay.dashboard.verbs import VERBS
 from relay.dashboard.words import NOTHING, span
-from relay.operations import FilterError, quoted
+from relay.operations import quoted
 
 __all__ = ["register"]
 
@@ -248,11 +248,8 @@ def arguments(job: Mapping[str, Any]) -> str:
 
 @register.filter
 def qualified(value: str, name: str) -> str:
-    """Return a value as a part of the filter language; nothing where it cannot be."""
-    try:
-        return f"{name}:{quoted(value)}"
-    except FilterError:
-        return ""
+    """Return a value as a part of the filter language."""
+    return f"{name}:{quoted(value)}"
 
 
 # --- times ---------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from relay.operations.bulk import (
     start_bulk,
 )
 from relay.operations.filters import QUALIFIERS, from_parameters, parse
-from relay.operations.job_filter import FilterError, JobFilter, quoted
+from relay.operations.job_filter import FilterError, JobFilter, exactly, quoted
 from relay.operations.jobs import (
     AT_ONCE,
     EditOptions,
@@ -95,6 +95,7 @@ __all__ = [
     "edit_schedule",
     "enqueue_job",
     "enqueue_jobs",
+    "exactly",
     "from_parameters",
     "order_queue",
     "parse",

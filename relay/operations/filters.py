@@ -22,6 +22,7 @@ from relay.exceptions import ArgumentError
 from relay.ids import read_id
 from relay.labels import check_tag
 from relay.models import JobState
+from relay.operations.first_line import first_line
 from relay.operations.job_filter import FilterError, IdPrefix, JobFilter, Term
 from relay.redaction import is_secret_name
 from relay.unique import KEY_BYTES
@@ -52,13 +53,16 @@ _ALIASES: Final = {
     "discarded": "failed",
     "canceled": "cancelled",
 }
+# Between quotation marks one of them stands as two. Possessive: half of a pair is none.
+_MARKED: Final = '(?:[^"]|"")*+'
 _TOKEN: Final = re.compile(
-    r"""(?P<name>[A-Za-z_][A-Za-z0-9_.-]*):(?P<value>(?:"[^"]*"|[^\s"])*)
-        |"(?P<words>[^"]*)"|(?P<word>[^\s"]+)|(?P<broken>")""",
+    rf"""(?P<name>[A-Za-z_][A-Za-z0-9_.-]*):(?P<value>(?:"{_MARKED}"|[^\s"])*)
+        |"(?P<words>{_MARKED})"|(?P<word>[^\s"]+)|(?P<broken>")""",
     re.VERBOSE,
 )
-_VALUE: Final = re.compile(r'"([^"]*)"|([^,"]+)')
-_VALUES: Final = re.compile(r'(?:"[^"]*"|[^,"]+)?(?:,(?:"[^"]*"|[^,"]+)?)*')
+_VALUE: Final = re.compile(rf'"({_MARKED})"|([^,"]+)')
+_ONE: Final = rf'(?:"{_MARKED}"|[^,"]+)?'
+_VALUES: Final = re.compile(rf"{_ONE}(?:,{_ONE})*")
 # As a text names them too: another name would be read as something else there.
 _PATH: Final = re.compile(r"args\.[A-Za-z0-9_.-]+")
 _SPAN: Final = re.compile(r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
@@ -87,14 +91,16 @@ def parse(text: str, *, now: datetime | None = None) -> JobFilter:
     moment = now or timezone.now().astimezone(UTC)
     terms: list[Term] = []
     words: list[str] = []
-    for found in _TOKEN.finditer(text):
-        if found["broken"]:
-            raise FilterError(
-                "a quotation mark is not closed: write error text as "
-                '"connection refused"'
-            )
+    tokens = list(_TOKEN.finditer(text))
+    if any(found["broken"] for found in tokens):
+        raise FilterError(
+            "a quotation mark is not closed: write error text as "
+            '"connection refused", one of its own as two'
+        )
+    for found in tokens:
         if found["name"] is None:
-            words += [word for word in (found["words"] or found["word"],) if word]
+            word = found["word"] or found["words"].replace('""', '"')
+            words += [word] if word else []
         else:
             terms.append(
                 _term(found["name"], _split(found["name"], found["value"]), moment)
@@ -133,8 +139,8 @@ def _split(name: str, value: str) -> Iterator[str]:
             f'{name}: a value in quotation marks ends at a comma: write {name}:"a b",c',
             name,
         )
-    for quoted, plain in _VALUE.findall(value):
-        yield quoted or plain
+    for marked, plain in _VALUE.findall(value):
+        yield marked.replace('""', '"') or plain
 
 
 def _term(name: str, given: Iterable[str], now: datetime) -> Term:
@@ -275,9 +281,10 @@ _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "id": _id,
     "state": _state,
     "queue": check_queue_name,
-    "task": _name,
+    "task": str,
     "tag": check_tag,
-    "error": _name,
+    "error": str,
+    "error_line": first_line,
     "worker": _name,
     "schedule": _name,
     "replay_of": _uuid,

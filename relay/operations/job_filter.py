@@ -7,7 +7,7 @@ column: what a term's name stands for is written here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -21,9 +21,19 @@ from django.utils import timezone
 from relay.exceptions import ArgumentError
 from relay.ids import read_id
 from relay.models import FINAL_STATES, Job, Occurrence, Schedule, Worker
+from relay.operations.first_line import has_first_line
 from relay.sensitive import MASK
 
-__all__ = ["ORDERS", "FilterError", "IdPrefix", "JobFilter", "Term", "quoted"]
+__all__ = [
+    "ORDERS",
+    "FilterError",
+    "IdPrefix",
+    "JobFilter",
+    "Term",
+    "exactly",
+    "in_marks",
+    "quoted",
+]
 
 # What no index serves is looked for among this many of the newest jobs.
 NEWEST: Final = 100_000
@@ -115,7 +125,7 @@ class JobFilter:
 
     def __str__(self) -> str:
         """Return the filter as text that means the same at any later time."""
-        return " ".join([*map(str, self.terms), *(f'"{word}"' for word in self.words)])
+        return " ".join([*map(str, self.terms), *map(in_marks, self.words)])
 
     def told(self) -> str:
         """Return it as text for who may not see arguments, and for the record."""
@@ -123,7 +133,7 @@ class JobFilter:
             f"{term.name}:{MASK}" if term.is_of_payload else str(term)
             for term in self.terms
         )
-        return " ".join([*terms, *(f'"{word}"' for word in self.words)])
+        return " ".join([*terms, *map(in_marks, self.words)])
 
     @property
     def is_empty(self) -> bool:
@@ -268,9 +278,11 @@ _COMPARED: Final = {
     "run_at_after": "run_at__gte",
     "run_at_before": "run_at__lt",
 }
+# At the end of a task's name: the star itself, not all names that begin so.
+_STAR: Final = r"\*"
+_PLAIN: Final = re.compile(r'[^\s,"]+')
 _EQUAL: Final = {
     "queue": "queue__in",
-    "error": "error_class__in",
     "replay_of": "replay_of__in",
 }
 
@@ -282,6 +294,10 @@ def _condition(term: Term) -> models.Q:
         return _any(models.Q(**{column: value}) for value in term.values)
     if term.name == "id":
         return _of_ids(term.values)
+    if term.name == "error":
+        return _of_class(term.values)
+    if term.name == "error_line":
+        return has_first_line(term.values)
     if term.name == "task":
         return _any(_of_task(value) for value in term.values)
     if term.name == "unique_key":  # relay_job_unique_idx
@@ -311,9 +327,16 @@ def _of_ids(values: Iterable[UUID | IdPrefix]) -> models.Q:
 
 
 def _of_task(value: str) -> models.Q:
+    if value.endswith(_STAR):
+        return models.Q(task=value.removesuffix(_STAR) + "*")
     if value.endswith("*"):
         return models.Q(task__startswith=value[:-1])
     return models.Q(task=value)
+
+
+def _of_class(values: Collection[str]) -> models.Q:
+    found = models.Q(error_class__in=list(values))
+    return found | models.Q(error_class__isnull=True) if "" in values else found
 
 
 def _of_worker(value: str) -> models.Q:
@@ -343,12 +366,16 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def quoted(text: str) -> str:
-    """Return a text as one value, whatever commas and spaces it holds.
+def exactly(task: str) -> str:
+    """Return the value of task: that means this one only, whatever ends its name."""
+    return task.removesuffix("*") + _STAR if task.endswith("*") else task
 
-    Raises:
-        FilterError: a quotation mark is in it, which the language has no word for.
-    """
-    if '"' in text:
-        raise FilterError(f"{text!r} holds a quotation mark: no filter can say that")
-    return f'"{text}"' if re.search(r"[\s,]", text) else text
+
+def quoted(text: str) -> str:
+    """Return a text as one value, whatever it holds: parse() reads the same text."""
+    return text if _PLAIN.fullmatch(text) else in_marks(text)
+
+
+def in_marks(text: str) -> str:
+    """Return a text between quotation marks; one that is within stands twice."""
+    return '"' + text.replace('"', '""') + '"'

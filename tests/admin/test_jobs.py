@@ -28,8 +28,8 @@ from relay.models import (
     Queue,
     Step,
 )
-from relay.operations import job_filter
-from relay.queries import reading
+from relay.operations import Actor, job_filter
+from relay.queries import list_failures, reading
 
 LIST = "/admin/relay/job/"
 XSS = "<img src=x onerror=alert(1)></script>"
@@ -94,6 +94,16 @@ def test_search_finds_an_id_or_the_beginning_of_a_tasks_name(browser: Client) ->
     assert listed(browser, "?q=mail.") == {mail.pk}
     assert listed(browser, "?q=m%25") == set()
     assert listed(browser, "?q=mail&state=queued") == {mail.pk}
+
+
+def test_search_finds_a_group_of_failures(browser: Client) -> None:
+    one = make_job("failed", error_message='no "a", sorry\nmore')
+    make_job("failed", error_message='also no "a", sorry')
+
+    group = list_failures(Actor(name="ada", source="cli"), task=one.task)["results"]
+    terms = [each["filter"] for each in group if each["sample"] == str(one.pk)]
+
+    assert listed(browser, f"?q={quote(terms[0])}") == {one.pk}
 
 
 def test_search_finds_a_tag(browser: Client) -> None:

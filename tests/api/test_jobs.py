@@ -13,6 +13,7 @@ from django.db import connection
 
 from relay.ids import uuid7
 from relay.models import Attempt, Audit, BulkOperation, Job, Output
+from relay.operations.bulk import run_bulk
 from tests.api.factory import api
 from tests.operations.factory import make_job
 from tests.waiting import until
@@ -527,6 +528,19 @@ def test_failures_are_shown_in_groups_and_run_again() -> None:
     assert answer.status_code == 202
     assert BulkOperation.objects.get().action == "retry"
     assert client.post("/v1/failures/none/replay").status_code == 404
+
+
+def test_an_act_on_a_group_of_failures_is_about_no_other() -> None:
+    messages = ('no "a", sorry', 'also no "a", sorry', "sorry", 'no ""a"", sorry')
+    jobs = {text: make_job("failed", error_message=text) for text in messages}
+    client = api()
+
+    for group in said(client.get("/v1/failures"))["results"]:
+        client.post(f"/v1/failures/{group['id']}/retry", {"expected": 1})
+        run_bulk(str(BulkOperation.objects.latest("id").pk))
+        changed = Job.objects.filter(state="queued", task="tests.noop")
+        assert [job.pk for job in changed] == [jobs[group["error"]].pk]
+        changed.update(state="cancelled")
 
 
 def test_a_bucket_of_submits_is_emptied_and_filled_again(settings: Any) -> None:

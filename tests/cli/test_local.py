@@ -367,6 +367,9 @@ def test_all_failed_jobs_are_the_dead_letters(relay: Run) -> None:
 
     assert relay("dlq", "-q").lines == [str(failed.pk)]
     assert "ValueError" in relay("dlq", "groups").out
+    [group] = relay("dlq", "groups", "--json").json["results"]
+    result = relay("dlq", "-q", group["filter"])
+    assert result.lines == [str(failed.pk)], result
     assert relay("dlq", "inspect", failed.pk).code == 0
     result = relay("dlq", "replay", "--filter", "queue:default", "--yes", "--json")
     assert result.json["filter"] == "state:failed queue:default"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -179,6 +181,27 @@ def test_all_that_match_are_counted_asked_about_and_left_to_a_worker(
     page = shown(browser.get(url("bulk_one", made.pk)))
     assert "<dd>119</dd>" in page
     assert Job.objects.filter(state="queued", error_class="ValueError").count() == 119
+
+
+def test_all_of_a_group_of_failures_are_those_that_the_page_counts(
+    browser: Client,
+) -> None:
+    line = 'no <b>"a"</b> & \\n, \'b\'\tin "c'
+    for message in (line, f"also {line}", f"{line}\r\nmore"):
+        make_job("failed", error_message=message, error_class="odd\nclass")
+    page = browser.get(url("failures")).content.decode()
+    forms = re.findall(r'name="filter" value="([^"]*)"', page)
+    [text] = [html.unescape(form) for form in forms if "also" not in form]
+    # As a browser sends it.
+    act = {"action": "retry", "filter": text.replace("\n", "\r\n")}
+
+    question = shown(browser.post(url("act_on_all"), act))
+    browser.post(url("act_on_all"), {**act, **YES, "expected": "2"})
+    bulk.run_bulk(str(BulkOperation.objects.get().pk))
+
+    assert "Retry 2 jobs?" in question
+    left = Job.objects.get(state="failed")
+    assert left.error_message == f"also {line}"
 
 
 def test_more_than_the_question_said_is_a_conflict(browser: Client) -> None:

@@ -8,11 +8,23 @@ from uuid import UUID
 
 import pytest
 from django.db import connection
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from relay.ids import uuid7
 from relay.models import Job, Occurrence, Schedule, Worker
-from relay.operations import QUALIFIERS, FilterError, from_parameters, parse
+from relay.operations import (
+    QUALIFIERS,
+    FilterError,
+    JobFilter,
+    exactly,
+    from_parameters,
+    parse,
+    quoted,
+)
 from relay.operations import job_filter as module
+from relay.operations.first_line import FIRST_LINE, first_line
+from relay.operations.job_filter import Term
 from tests.operations.factory import make_job
 
 pytestmark = pytest.mark.django_db
@@ -67,6 +79,7 @@ def test_tags_errors_replays_and_what_is_quoted() -> None:
 
     assert found('tag:"a b"') == found('tag:"c,d"') == {tagged.pk}
     assert found("error:ValueError,KeyError") == {original.pk}
+    assert found('error:"" state:failed') == set()
     assert found(f"replay_of:{original.pk}") == {replay.pk}
 
 
@@ -160,6 +173,7 @@ def test_free_words_search_the_errors_of_the_last_day() -> None:
         f'id:{uuid7()} args.user.id:7 args.name:"x y"',
         "created_after:2026-11-30T08:00:00Z task:app.*",
         f"id:01890A5D-ac96,{uuid7()}",
+        'error:"","a ""b""" error_line:"\n x" """quoted"" words" "a""b"',
     ],
 )
 def test_a_filter_as_text_means_the_same(text: str) -> None:
@@ -168,10 +182,74 @@ def test_a_filter_as_text_means_the_same(text: str) -> None:
     assert parse(str(read)) == read
 
 
-def test_parameters_of_a_url_say_the_same() -> None:
-    given = {"state": "failed,dead", "queue": "mail", "q": 'tag:a "two words"'}
+# What can be stored: neither NUL nor lone surrogates.
+TEXTS = st.text(
+    st.characters(codec="utf-8", exclude_characters="\x00")
+    | st.sampled_from("\"', \n\\")
+)
 
-    assert from_parameters(given) == parse(
+
+@given(TEXTS, TEXTS, TEXTS.filter(bool))
+@example('"', '""', 'a"b')
+@example('\\"', '",', '", task:x "')
+@example("\\x00 \\0 %00", " ", "a\x1f\x85\u2028b")
+def test_a_quoted_text_is_read_as_it_was(value: str, other: str, word: str) -> None:
+    text = f"error:{quoted(value)},{quoted(other)} args.x:{quoted(value)} "
+
+    read = parse(text + str(JobFilter((), (word,))))
+
+    values = tuple(dict.fromkeys((value, other)))
+    assert read.terms == (Term("error", values), Term("args.x", (value,)))
+    assert read.words == (word,)
+    assert parse(str(read)) == read
+
+
+def test_the_first_line_of_an_error_is_found_whole() -> None:
+    jobs = {
+        message: make_job("failed", error_message=message)
+        for message in ("timeout", "connect timeout", "timeout!", " \n timeout\nmore")
+    }
+    windows = make_job("failed", error_message='say "no"\r\nmore')
+    silent = make_job("failed")
+    empty = make_job("failed", error_message="")
+
+    same = {jobs["timeout"].pk, jobs[" \n timeout\nmore"].pk}
+    assert found("error_line:timeout") == found('error_line:" timeout\nother"') == same
+    assert found('error_line:"connect timeout"') == {jobs["connect timeout"].pk}
+    assert found('error_line:"say ""no"""') == {windows.pk}
+    assert found('error_line:""') == {silent.pk, empty.pk}
+    assert found('error_line:"say ""no""",timeout!') == {
+        windows.pk,
+        jobs["timeout!"].pk,
+    }
+
+
+@given(st.text(st.sampled_from("ab \t\r\n\x0b\x85\u2028é\"\\'%"), max_size=12))
+@example("x" * 300)
+@example(" " * 1_000 + "x")
+@example("é" * 999 + "\nb")
+def test_the_database_reads_the_same_first_line(text: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {FIRST_LINE} FROM (SELECT %s AS error_message)", [text])
+        [(line,)] = cursor.fetchall()
+
+    assert line == first_line(text) == first_line(line)
+
+
+def test_a_task_whose_name_ends_with_a_star_is_named_alone() -> None:
+    star = make_job(task="app.send*")
+    other = make_job(task="app.send_all")
+    slash = make_job(task="app.send\\*")
+
+    assert found("task:app.send*") == {star.pk, other.pk, slash.pk}
+    for job in (star, other, slash):
+        assert found(f"task:{exactly(job.task)}") == {job.pk}
+
+
+def test_parameters_of_a_url_say_the_same() -> None:
+    parameters = {"state": "failed,dead", "queue": "mail", "q": 'tag:a "two words"'}
+
+    assert from_parameters(parameters) == parse(
         'state:failed,dead queue:mail tag:a "two words"'
     )
 
@@ -196,6 +274,9 @@ def test_parameters_of_a_url_say_the_same() -> None:
         ("args." + ".".join("x" * 25) + ":1", None, "deeper"),
         ("state:failed state:queued", None, "no job"),
         ('"unclosed', None, "not closed"),
+        ('tag:"a""', None, "not closed"),
+        ('"""', None, "not closed"),
+        ('tag:"a"b', "tag", "ends at a comma"),
         ("task__startswith:x", "task__startswith", "unknown"),
         ("_connector:OR", "_connector", "unknown"),
         ("task:a\x00b", None, "NUL"),
@@ -232,6 +313,8 @@ PLANS = {
     "queue:mail": "relay_job_pkey",
     "task:a.b": "relay_job_pkey",
     "error:ValueError": "relay_job_pkey",
+    "error_line:refused": "relay_job_pkey",
+    'state:failed task:a.b error:X error_line:"a b"': "relay_job_failed_idx",
     "tag:vip": "relay_job_tags_idx",
     f"worker:{UUID_TEXT}": "relay_job_held_idx",
     "worker:host-1": "relay_job_held_idx",

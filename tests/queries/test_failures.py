@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from relay.exceptions import NotAllowed, NotFound
 from relay.models import Job
-from relay.operations import parse
+from relay.operations import Actor, parse, start_bulk
+from relay.operations.bulk import run_bulk
 from relay.queries import failures as module
 from relay.queries import get_failure, list_failures
 from relay.queries.documents import FailureDocument
@@ -66,34 +68,120 @@ def test_some_can_be_asked_for() -> None:
     assert found(error_class="x\x00") == []
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        "no such host",
-        "  leading spaces",
-        'key "a" is missing, really: "b"',
-        "100 % of 'it'; \\ and more",
-        "with\ttabs",
-        "",
-        None,
-        "x" * 900,
-        '"',
-    ],
+# What all those of one group have in common, and no two groups.
+HOSTILE: tuple[tuple[str, str | None, str], ...] = (
+    ("app.send", "ValueError", "timeout"),
+    ("app.send", "ValueError", "connect timeout"),
+    ("app.send", "ValueError", "timeout, later"),
+    ("app.send", "KeyError", "timeout"),
+    ("app.send_mail", "ValueError", "timeout"),
+    ("app.send*", "ValueError", "timeout"),
+    ("app.send\\*", "ValueError", "timeout"),
+    ('a,"b"', 'od"d, class', 'relation "a" does not exist'),
+    ('a,"b"', 'od"d, class', 'relation ""a"" does not exist'),
+    ("app.send", "ValueError", 'relation "a", "b" does not exist'),
+    ("app.send", "ValueError", '"'),
+    ("app.send", "ValueError", '""'),
+    ("app.send", "ValueError", "100 % of 'it'; \\ and \\x00 \\0 \\u0000 %00"),
+    ("app.send", "ValueError", "C:\\\\temp\\"),
+    ("app.send", "ValueError", "tabs\tand\x1b[31m \x85 \u2028 é 😀"),
+    ("app.send", "ValueError", "state:failed task:* OR 1=1 --"),
+    ("app.send", "ValueError", "x" * 10_000),
+    ("app.send", "ValueError", ""),
+    ("app.send", None, ""),
+    ("app.send", "line\nbreak", "timeout"),
+    ("app.send", None, "timeout"),
 )
-@pytest.mark.parametrize(
-    "values",
-    [{}, {"error_class": None}, {"task": "app.with space"}, {"error_class": 'od"d'}],
-)
-def test_the_filter_of_a_group_finds_its_jobs(
-    message: str | None, values: dict[str, Any]
-) -> None:
-    job = fail(message, **values)
-    earlier = fail(message, finished_at=NOW - timedelta(days=20), **values)
 
-    [group] = list_failures(ME)["results"]
+
+@pytest.fixture
+def hostile() -> dict[str, set[UUID]]:
+    """Two jobs of each group, one of them of long ago, and what is of no group."""
+    made: dict[str, set[UUID]] = {}
+    for task, error_class, message in HOSTILE:
+        values = {"task": task, "error_class": error_class}
+        has_more = 0 < len(message) < 1_000
+        more = f'\n {message}\r\nand "more"' if has_more else message
+        long_ago = NOW - timedelta(days=400)
+        jobs = [fail(message, **values), fail(more, finished_at=long_ago, **values)]
+        made[str(jobs[1].pk)] = {job.pk for job in jobs}
+        values["error_message"] = message
+        make_job("cancelled", finished_at=NOW, **values)
+        make_job("retrying", **values)
+    return made
+
+
+def test_the_filter_of_a_group_finds_its_jobs_and_no_other(
+    hostile: dict[str, set[UUID]],
+) -> None:
+    groups = list_failures(ME)["results"]
+
+    assert len(groups) == len(HOSTILE)
+    assert {group["count"] for group in groups} == {2}
+    assert len({group["id"] for group in groups}) == len(HOSTILE)
+    for group in groups:
+        wanted = parse(group["filter"])
+        found = wanted.jobs(using="default").values_list("pk", flat=True)
+        assert set(found) == hostile[group["sample"]], group["filter"]
+        assert str(wanted) == group["filter"]
+        assert get_failure(ME, group["id"]) == group
+
+
+def test_without_a_class_or_a_message_is_as_if_they_were_empty() -> None:
+    jobs = {fail(None).pk, fail("").pk, fail(None, error_class="").pk}
+    jobs.add(fail("", error_class=None).pk)
+
+    groups = list_failures(ME)["results"]
+
+    found = [set(parse(group["filter"]).jobs(using="default")) for group in groups]
+    assert sorted(group["count"] for group in groups) == [2, 2]
+    assert [group["error"] for group in groups] == [None, None]
+    assert {job.pk for each in found for job in each} == jobs
+    assert sum(map(len, found)) == 4
+
+
+def test_an_act_on_a_group_goes_beyond_the_newest(
+    hostile: dict[str, set[UUID]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOKED_AT", len(HOSTILE))
+    before = set(Job.objects.values_list("pk", flat=True))
+
+    [group] = [
+        group
+        for group in list_failures(ME)["results"]
+        if group["sample"] == max(hostile)
+    ]
+    made = start_bulk(Actor(name="ada", source="cli"), "delete", group["filter"])
+    run_bulk(str(made.pk))
+
+    made.refresh_from_db()
+    gone = before - set(Job.objects.values_list("pk", flat=True))
+    assert (made.state, made.matched, made.done) == ("completed", 2, 2)
+    assert gone == hostile[group["sample"]]
+
+
+def test_of_a_queue_the_filter_is_of_that_queue() -> None:
+    job = fail("a", queue="mail")
+    fail("a", queue="web")
+
+    [group] = list_failures(ME, queue="mail")["results"]
 
     found = parse(group["filter"]).jobs(using="default")
-    assert {row.pk for row in found} == {job.pk, earlier.pk}
+    assert (group["count"], {row.pk for row in found}) == (1, {job.pk})
+    assert get_failure(ME, group["id"])["count"] == 2
+
+
+def test_each_group_has_its_id_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MOST_GROUPS", 1)
+    for message in ("a", "a"):
+        fail(message)
+    fail("b", task="app.other")
+
+    [group] = list_failures(ME, task="app.other")["results"]
+
+    assert get_failure(ME, group["id"]) == group
 
 
 def test_the_newest_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
