@@ -370,9 +370,14 @@ def test_the_record_is_only_added_to() -> None:
 
 def test_the_record_of_one_thing_is_found_by_an_index() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL enable_seqscan = off")
         cursor.execute(
-            "EXPLAIN SELECT * FROM relay_audit WHERE subject = 'job' AND target = 'x' "
+            "INSERT INTO relay_audit (operation, subject, target, actor, source) "
+            "SELECT 'cancel', 'job', n::text, 'ada', 'api' "
+            "FROM generate_series(1, 2000) AS n"
+        )
+        cursor.execute("ANALYZE relay_audit")
+        cursor.execute(
+            "EXPLAIN SELECT * FROM relay_audit WHERE subject = 'job' AND target = '7' "
             "ORDER BY id DESC LIMIT 50"
         )
         plan = "\n".join(line for (line,) in cursor.fetchall())
