@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,10 +90,19 @@ def test_whatever_is_sent_is_answered_as_the_document_says(
         checks.content_type_conformance,
         checks.response_schema_conformance,
     ]
-    called = 0
+    answers: dict[str, Counter[int]] = defaultdict(Counter)
+    # Whoever may do everything most often, as others see little of what a call does.
+    callers = {
+        "admin": headers,
+        "reader": {"Authorization": f"Bearer {make_token('read', name='reader')}"},
+        "of one queue": {
+            "Authorization": f"Bearer {make_token(name='queue', queues=['mail'])}"
+        },
+        "stranger": {},
+    }
+    turns = [*["admin"] * 3, *callers]
 
-    def call(case: Any, choice: int) -> None:
-        nonlocal called
+    def call(case: Any, choice: int, caller: str) -> None:
         for name in case.path_parameters or {}:
             if choice and name in known:
                 case.path_parameters[name] = known[name][choice % len(known[name])]
@@ -100,8 +110,9 @@ def test_whatever_is_sent_is_answered_as_the_document_says(
             for name in {"id", "ids"} & case.body.keys():
                 one = known["job_id"][choice % len(known["job_id"])]
                 case.body[name] = one if name == "id" else [one]
-        case.call_and_validate(headers=headers, checks=wanted)
-        called += 1
+        case.headers.pop("Authorization", None)
+        answer = case.call_and_validate(headers=callers[caller], checks=wanted)
+        answers[caller][answer.status_code] += 1
 
     for found in schema.get_all_operations():
         operation = found.ok()
@@ -114,9 +125,15 @@ def test_whatever_is_sent_is_answered_as_the_document_says(
             )
             cases = operation.as_strategy(generation_mode=mode)
             try:
-                bounded(given(case=cases, choice=st.integers(0, 5))(call))()
+                calls = given(
+                    case=cases, choice=st.integers(0, 5), caller=st.sampled_from(turns)
+                )
+                bounded(calls(call))()
             except Exception as error:
                 raise AssertionError(f"{operation.label}: {error}") from error
 
-    assert called > 100
+    assert answers["admin"].total() > 100
+    assert answers["reader"][403]
+    assert answers["of one queue"][403]
+    assert set(answers["stranger"]) <= {200, 401}  # /healthz is for everybody
     assert Job.objects.exists()
