@@ -198,6 +198,36 @@ def test_get_dashboard_is_a_page_for_who_is_logged_in(slash: str) -> None:
     assert "login" in closed["Location"]
 
 
+def test_the_calls_one_after_the_other() -> None:
+    client, worker = api(), make_worker()
+    browser = client.client
+    browser.force_login(User.objects.create_superuser("ada"))
+
+    assert said(client.get("/healthz")) == {"status": "ok"}
+    created = client.post("/v1/jobs", OF_A_TASK)
+    place = created["Location"]
+    assert [each["id"] for each in said(client.get("/v1/jobs"))["results"]] == [
+        said(created)["id"]
+    ]
+    assert said(client.get(place))["status"] == "queued"
+    assert [each["event"] for each in said(client.get(f"{place}/history"))] == [
+        "enqueued"
+    ]
+    assert client.post(f"{place}/cancel").status_code == 200
+    assert said(client.get(place))["status"] == "cancelled"
+    assert [each["event"] for each in said(client.get(f"{place}/history"))] == [
+        "enqueued",
+        "cancel",
+    ]
+    [listed] = said(client.get("/v1/workers"))["results"]
+    assert listed["id"] == str(worker.pk)
+    figures = said(client.get("/v1/stats"))
+    assert figures["status"]["cancelled"] == {"count": 1, "capped": False}
+    assert figures["workers"]["running"] == 1
+    assert b"relay_build_info{" in client.get("/metrics").content
+    assert b"default" in browser.get("/dashboard/", follow=True).content
+
+
 @pytest.mark.parametrize(
     "path", ["/v1/jobs/{}", "/v1/jobs/{}/history", "/v1/jobs/{}/cancel"]
 )
