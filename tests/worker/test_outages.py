@@ -16,10 +16,12 @@ import pytest
 
 from relay import enqueue
 from relay.standalone.postgres import EmbeddedPostgres
+from relay.worker.fence import LONGEST_WAIT
 from tests.scale import scaled
 from tests.worker.harness import SHORT_LEASE, Database, Worker, Workers, until
 from tests.worker.proxy import Proxy
 from tests.worker.tasks import silent
+from tests.worker.test_probes import ask, free_port
 
 pytestmark = pytest.mark.slow
 
@@ -207,6 +209,36 @@ def test_failure_117_a_worker_ends_while_the_server_stands_still(
 
     assert code == 1
     assert private.job(job)["state"] == "running"  # left to its lease
+
+
+def test_a_worker_lives_without_the_database_and_not_with_a_loop_that_stands(
+    server: EmbeddedPostgres, private: Database, private_workers: Workers
+) -> None:
+    port = free_port()
+    worker = private_workers.start(
+        *("-c", "1", "--probe-port", f"127.0.0.1:{port}"), LEASE=SHORT_LEASE
+    )
+    until(lambda: ask(port, "/readyz")[0] == 200)
+    private.close()
+    server.stop("fast")
+    over_at = time.monotonic() + LONGEST_WAIT.total_seconds() + 1
+
+    def has_lived() -> bool:
+        assert ask(port, "/livez") == (200, "ok\n")
+        return time.monotonic() > over_at
+
+    until(has_lived)
+    assert ask(port, "/readyz")[0] == 503
+
+    server.start(stop_at_exit=False)
+    until(lambda: ask(port, "/readyz")[0] == 200)
+    worker.send(signal.SIGSTOP)
+    said = until(lambda: ask(port, "/livez")[0] == 503 and ask(port, "/livez")[1])
+    assert said.startswith("the parent's loop has not gone round for ")
+
+    worker.send(signal.SIGCONT)
+    until(lambda: ask(port, "/livez")[0] == 200)
+    assert worker.stop() == 0
 
 
 def test_one_signal_while_the_database_is_down_says_once_what_becomes_of_the_jobs(
