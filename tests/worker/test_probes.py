@@ -9,6 +9,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,9 +102,13 @@ def test_a_child_that_stands_still_makes_its_worker_unready() -> None:
     assert reason.startswith("child 1 has not gone round")
 
 
-def ask(port: int, path: str) -> tuple[int, str]:
+def ask(
+    port: int, path: str, headers: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    url = f"http://127.0.0.1:{port}{path}"
+    asked = urllib.request.Request(url, headers=dict(headers or {}))
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+        with urllib.request.urlopen(asked) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
