@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
+from uuid import UUID
 
 from relay.conf import get_settings
 from relay.engine.connection import EngineConnection
@@ -156,19 +157,28 @@ DELETE FROM relay_audit WHERE id = ANY(ARRAY(SELECT id FROM old))
 """
 
 
-# Index: the primary key, as PRUNE_AUDIT: its ids rise with time too.
+# Index: the primary key, as PRUNE_AUDIT: rows are made in the order of their ids. They
+# end in another: behind a page of those that did not there may be some that did, as
+# long as it holds a row old enough to have ended in time. Returns where to go on, too.
 PRUNE_OPERATIONS: Final = """
-WITH oldest AS MATERIALIZED (
-    SELECT id, finished_at FROM relay_operation ORDER BY id LIMIT %(limit)s
+WITH page AS MATERIALIZED (
+    SELECT id, created_at, finished_at FROM relay_operation
+    WHERE id > %(after)s ORDER BY id LIMIT %(limit)s
 ), old AS MATERIALIZED (
     SELECT id FROM relay_operation
     WHERE id = ANY(ARRAY(
-        SELECT id FROM oldest
+        SELECT id FROM page
         WHERE finished_at < statement_timestamp() - %(keep)s::interval
     ))
     FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM relay_operation WHERE id = ANY(ARRAY(SELECT id FROM old)) RETURNING id
 )
-DELETE FROM relay_operation WHERE id = ANY(ARRAY(SELECT id FROM old))
+SELECT (SELECT count(*) FROM gone),
+       (SELECT id FROM page
+        WHERE (SELECT min(created_at) FROM page)
+              < statement_timestamp() - %(keep)s::interval
+        ORDER BY id OFFSET %(limit)s - 1)
 """
 
 
@@ -273,5 +283,9 @@ def prune_operations(connection: EngineConnection, *, limit: int = PRUNE_BATCH) 
     keep = get_settings().retention_audit
     if keep is None:
         return 0
-    values = {"keep": keep, "limit": limit}
-    return connection.execute(PRUNE_OPERATIONS, values).rowcount
+    after: UUID | None = UUID(int=0)
+    deleted = 0
+    while after is not None and not deleted:
+        values = {"keep": keep, "limit": limit, "after": after}
+        [(deleted, after)] = connection.execute(PRUNE_OPERATIONS, values).fetchall()
+    return deleted

@@ -421,3 +421,47 @@ def test_bulk_operations_that_ended_go_as_the_record_does(
     assert pruned == [3, 2, 0]
     left = duty.execute("SELECT state FROM relay_operation ORDER BY id").fetchall()
     assert left == [("running",), *[("completed",)] * 3]
+
+
+OPERATIONS = """
+INSERT INTO relay_operation (id, action, filter, skipped, position, actor, source,
+                             state, created_at, finished_at)
+SELECT ('01900000-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 'retry', '', '{}',
+       '{}', 'ada', 'api', 'running', now() - n_old * interval '1 day',
+       CASE WHEN n > %(stuck)s THEN now() - (n_old - 1) * interval '1 day' END
+FROM generate_series(1, %(count)s) AS n,
+     LATERAL (SELECT CASE WHEN n <= %(old)s THEN 500 ELSE 1 END AS n_old) AS age
+"""
+
+
+def test_no_operation_that_never_ended_keeps_those_behind_it(
+    duty: EngineConnection,
+) -> None:
+    duty.execute(OPERATIONS, {"stuck": 10, "old": 16, "count": 30})
+
+    pruned = [prune.prune_operations(duty, limit=4) for _ in range(4)]
+
+    assert pruned == [2, 2, 2, 0]
+    [left] = duty.execute("SELECT count(*) FROM relay_operation").fetchall()
+    assert left == (24,)
+
+
+@pytest.mark.parametrize("statistics", ["fresh", "stale"])
+def test_prune_of_operations_reads_no_more_than_a_page(
+    duty: EngineConnection, statistics: str
+) -> None:
+    if statistics == "stale":
+        duty.execute("ANALYZE relay_operation")
+    duty.execute(OPERATIONS, {"stuck": 0, "old": 10_000, "count": 20_000})
+    if statistics == "fresh":
+        duty.execute("ANALYZE relay_operation")
+
+    with duty.transaction(force_rollback=True):
+        [[plan]] = duty.execute(
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {prune.PRUNE_OPERATIONS}",
+            {"keep": timedelta(days=400), "limit": 100, "after": UUID(int=0)},
+        ).fetchall()
+
+    [document] = plan if isinstance(plan, list) else json.loads(plan)
+    assert "Seq Scan" not in str(document)
+    assert document["Plan"]["Shared Hit Blocks"] < 2_000
