@@ -13,6 +13,7 @@ from relay import operations
 from relay.api.base import ApiView, address
 from relay.api.bodies import BulkBody, EmptyBody, ExpectedBody
 from relay.api.endpoints import CURSOR, LIMIT, Parameter, endpoint, flag, text
+from relay.api.looks import BULK
 from relay.api.once import once
 from relay.operations import Actor, parse
 from relay.queries import bulk, failures
@@ -84,7 +85,7 @@ class JobsBulkView(ApiView):
         """
         values = self.read(request)
         if "ids" in values:
-            return once(request, self.who.key, lambda: self._at_once(values))
+            return once(request, self.who, lambda: self._at_once(values))
         wanted = parse(values["filter"])
         if self.query.get("dry_run"):
             found = operations.count_bulk(self.actor, values["action"], wanted)
@@ -99,7 +100,7 @@ class JobsBulkView(ApiView):
             )
             return bulk_answer(self, made.pk)
 
-        return once(request, self.who.key, act)
+        return once(request, self.who, act, look=BULK)
 
     def _at_once(self, values: Mapping[str, Any]) -> Response:
         report = _AT_ONCE[values["action"]](self.actor, values["ids"])
@@ -211,4 +212,4 @@ def act_on_group(view: ApiView, request: Request, group: str, action: str) -> Re
         )
         return bulk_answer(view, made.pk)
 
-    return once(request, view.who.key, act)
+    return once(request, view.who, act, look=BULK)

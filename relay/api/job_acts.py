@@ -9,6 +9,7 @@ from relay import operations
 from relay.api.bodies import EmptyBody, ReplayBody
 from relay.api.endpoints import endpoint
 from relay.api.jobs import OneJobView
+from relay.api.looks import JOB
 from relay.api.once import once
 from relay.queries.documents import JobDetail
 
@@ -88,4 +89,4 @@ class ReplayView(OneJobView):
         def act() -> Response:
             return self.shown(operations.replay_job(self.actor, found, **values), 201)
 
-        return once(request, self.who.key, act)
+        return once(request, self.who, act, look=JOB)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, TypedDict
 from uuid import UUID
 
@@ -33,6 +34,7 @@ from relay.api.endpoints import (
     span,
     whole,
 )
+from relay.api.looks import JOB
 from relay.api.once import once
 from relay.api.problems import ProblemError, problem_of
 from relay.api.throttle import allow_submit
@@ -175,7 +177,7 @@ class JobsView(OneJobView):
         values = self.read(request)
         refuse_command(values)
         key = values.get("idempotency_key")
-        return once(request, self.who.key, lambda: self._made(values), key=key)
+        return once(request, self.who, partial(self._made, values), look=JOB, key=key)
 
     def _made(self, values: Mapping[str, Any]) -> Response:
         call = call_of(values)
@@ -249,7 +251,7 @@ class BatchView(ApiView):
         """Enqueue up to 1,000 jobs, all or none."""
         wanted = self.read(request)["jobs"]
         allow_submit(self.who.key, len(wanted))
-        return once(request, self.who.key, lambda: self._made(wanted))
+        return once(request, self.who, lambda: self._made(wanted))
 
     def _made(self, wanted: list[Mapping[str, Any]]) -> Response:
         at: list[int] = []

@@ -1,6 +1,7 @@
 """Idempotency-Key: a request that is sent again is done once.
 
 The key is kept in the transaction of what was done: either both are there or neither.
+Arguments are not kept with it: an answer that is given once more has them from the row.
 Source: draft-ietf-httpapi-idempotency-key-header-07.
 """
 
@@ -15,6 +16,8 @@ from django.db import connections, transaction
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from relay.api.auth import Who
+from relay.api.looks import Look
 from relay.api.problems import ProblemError, invalid
 from relay.conf import get_settings
 
@@ -47,15 +50,17 @@ ON CONFLICT (caller, key) DO UPDATE SET
 
 def once(
     request: Request,
-    caller: str,
+    who: Who,
     act: Callable[[], Response],
     *,
+    look: Look | None = None,
     key: str | None = None,
 ) -> Response:
     """Answer with what the act answers; with a key, also when it is sent again.
 
     Args:
-        caller: whose key it is.
+        who: whose key it is.
+        look: how the document is read again; None for one without a payload.
         key: from the body, where the header has none.
 
     Raises:
@@ -72,7 +77,8 @@ def once(
         )
         raise ProblemError(problem.code, problem.detail, errors=problem.errors)
     using = get_settings().database
-    values: dict[str, Any] = {"caller": caller, "key": key, "digest": _digest(request)}
+    values: dict[str, Any] = {"caller": who.key, "key": key}
+    values["digest"] = _digest(request)
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         cursor.execute(_LOCK, values)
         if not cursor.fetchone()[0]:
@@ -81,17 +87,17 @@ def once(
             )
         cursor.execute(_FIND, values)
         if (row := cursor.fetchone()) is not None:
-            return _again(row, values["digest"], key)
+            return _again(row, values["digest"], key, who, look)
         response = act()
-        kept = {
-            "location": response.headers.get("Location"),
-            "answer": json.dumps(response.data),
-        }
-        cursor.execute(_KEEP, {**values, **kept})
+        document = response.data
+        if look is not None:
+            document = look.without_payload(who, document)
+        kept = {"location": response.headers.get("Location")}
+        cursor.execute(_KEEP, {**values, **kept, "answer": json.dumps(document)})
     return response
 
 
-def _again(row: Any, digest: object, key: str) -> Response:
+def _again(row: Any, digest: object, key: str, who: Who, look: Look | None) -> Response:
     if bytes(row[0]) != digest:
         raise ProblemError(
             "idempotency_key_reused",
@@ -100,7 +106,10 @@ def _again(row: Any, digest: object, key: str) -> Response:
     headers = {REPLAYED: "true"}
     if row[1] is not None:
         headers["Location"] = row[1]
-    return Response(json.loads(row[2]), status=200, headers=headers)
+    document = json.loads(row[2])
+    if look is not None:
+        document = look.as_seen(who, document)
+    return Response(document, status=200, headers=headers)
 
 
 def _digest(request: Request) -> bytes:

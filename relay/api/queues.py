@@ -15,6 +15,7 @@ from relay.api.base import ApiView
 from relay.api.bodies import EmptyBody, ExpectedBody, PauseBody, QueueBody
 from relay.api.bulk import bulk_answer
 from relay.api.endpoints import CURSOR, LIMIT, endpoint, text
+from relay.api.looks import BULK
 from relay.api.once import once
 from relay.api.problems import ProblemError
 from relay.conf import get_settings
@@ -161,7 +162,7 @@ class PurgeView(OneQueueView):
             made = operations.purge_queue(self.actor, name, expected=expected)
             return bulk_answer(self, made.pk)
 
-        return once(request, self.who.key, act)
+        return once(request, self.who, act, look=BULK)
 
 
 class WorkersView(ApiView):

@@ -22,6 +22,7 @@ from relay.api.fields import (
     TextField,
     WholeField,
 )
+from relay.api.looks import JOB, SCHEDULE
 from relay.api.once import once
 from relay.conf import get_settings
 from relay.exceptions import NotFound
@@ -75,11 +76,6 @@ _COLUMNS: Final = (
 )
 
 
-# After a name, these are of it; and what clients and servers take out of an address.
-_VERBS: Final = frozenset({"next", "pause", "resume", "trigger"})
-_NO_STEPS: Final = frozenset({"", ".", ".."})
-
-
 class EditScheduleBody(Body):
     """What shall change of a schedule."""
 
@@ -110,17 +106,6 @@ class ScheduleBody(EditScheduleBody):
 
     name = TextField(max_length=200)
     task = TextField(max_length=200)
-
-    def validate_name(self, name: str) -> str:
-        """Take what an address can lead to."""
-        *_, last = steps = name.split("/")
-        is_taken = name == "preview" or (len(steps) > 1 and last in _VERBS)
-        if is_taken or not _NO_STEPS.isdisjoint(steps):
-            raise serializers.ValidationError(
-                "no address can lead to it: 'preview' and endings such as '/next' are "
-                "taken, and between slashes there is no '.', '..' or nothing"
-            )
-        return name
 
 
 class PreviewBody(Body):
@@ -194,7 +179,7 @@ class SchedulesView(ApiView):
             place = address(request, "schedule", schedule.name)
             return Response(found, status=201, headers={"Location": place})
 
-        return once(request, self.who.key, act)
+        return once(request, self.who, act, look=SCHEDULE)
 
 
 class OneScheduleView(ApiView):
@@ -265,7 +250,7 @@ class TriggerView(OneScheduleView):
             headers = {"Location": address(request, "job", job_id)}
             return Response(found, status=201, headers=headers)
 
-        return once(request, self.who.key, act)
+        return once(request, self.who, act, look=JOB)
 
 
 class PauseView(OneScheduleView):

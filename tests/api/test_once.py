@@ -129,6 +129,92 @@ def test_all_that_creates_heeds_the_key(what: str) -> None:
     assert (Job.objects.count(), BulkOperation.objects.count()) == made
 
 
+SECRET = "hunter2"
+WITH_SECRET = {**BODY, "args": [SECRET]}
+
+
+def making(what: str) -> tuple[str, Any]:
+    """Return a request whose answer tells an argument."""
+    job = make_job("failed", task=BODY["task"], args={"args": [SECRET], "kwargs": {}})
+    make_schedule(args={"args": [SECRET], "kwargs": {}})
+    calls: dict[str, tuple[str, Any]] = {
+        "enqueue": ("/v1/jobs", WITH_SECRET),
+        "replay": (f"/v1/jobs/{job.pk}/replay", {}),
+        "trigger": ("/v1/schedules/nightly/trigger", {}),
+        "schedule": (
+            "/v1/schedules",
+            {**WITH_SECRET, "name": "n", "cron": "* * * * *"},
+        ),
+        "bulk": ("/v1/jobs/bulk", {"action": "retry", "filter": f"args.0:{SECRET}"}),
+    }
+    return calls[what]
+
+
+@pytest.mark.parametrize("what", ["enqueue", "replay", "trigger", "schedule", "bulk"])
+def test_what_is_answered_again_tells_no_more_than_may_be_seen_now(what: str) -> None:
+    call, client = making(what), api("admin")
+    first = client.post(*call, Idempotency_Key="k")
+    kept = IdempotentRequest.objects.get().answer
+
+    ApiToken.objects.update(scopes=["operate", "submit"])
+    again = client.post(*call, Idempotency_Key="k")
+
+    assert SECRET in first.content.decode()
+    assert SECRET not in kept
+    assert again.status_code == 200
+    assert SECRET not in again.content.decode()
+    assert said(again).keys() == said(first).keys()
+
+
+def test_who_may_look_at_no_job_is_not_told_its_arguments_again() -> None:
+    client = api("submit", "payload")
+    first = client.post("/v1/jobs", WITH_SECRET, Idempotency_Key="k")
+
+    again = client.post("/v1/jobs", WITH_SECRET, Idempotency_Key="k")
+
+    assert SECRET in first.content.decode()
+    assert SECRET not in again.content.decode()
+
+
+def test_an_answer_whose_job_is_gone_is_given_again_without_its_arguments() -> None:
+    client = api()
+    first = client.post("/v1/jobs", WITH_SECRET, Idempotency_Key="k")
+    Job.objects.all().delete()
+
+    again = client.post("/v1/jobs", WITH_SECRET, Idempotency_Key="k")
+
+    assert (again.status_code, said(again)["id"]) == (200, said(first)["id"])
+    assert SECRET not in again.content.decode()
+    assert not Job.objects.exists()
+
+
+def test_an_answer_that_an_older_release_kept_is_veiled_too() -> None:
+    client = api()
+    first = client.post("/v1/jobs", WITH_SECRET, Idempotency_Key="k")
+    IdempotentRequest.objects.update(answer=first.content.decode())
+    ApiToken.objects.update(scopes=["submit"])
+
+    again = client.post("/v1/jobs", WITH_SECRET, Idempotency_Key="k")
+
+    assert again.status_code == 200
+    assert SECRET not in again.content.decode()
+
+
+def test_of_a_duplicate_that_is_not_theirs_no_more_is_told_the_second_time() -> None:
+    unique = {**WITH_SECRET, "unique": {"key": "one"}}
+    Api(make_token("admin")).post("/v1/jobs", unique)
+    Job.objects.update(error_message="secret error", error_class="E")
+    client = api("submit", "payload", name="other")
+    first = client.post("/v1/jobs", unique, Idempotency_Key="k")
+
+    again = client.post("/v1/jobs", unique, Idempotency_Key="k")
+
+    for response in (first, again):
+        assert response.status_code == 200
+        assert SECRET not in response.content.decode()
+        assert "secret error" not in response.content.decode()
+
+
 @pytest.mark.django_db(transaction=True)
 def test_failure_057_two_at_the_same_time_are_one() -> None:
     secret = make_token()
