@@ -15,7 +15,7 @@ from relay.scheduler.job import refuse_sensitive
 from relay.scheduler.overlap import OverlapPolicy
 from relay.scheduler.registry import Declaration, register
 from relay.scheduler.timetable import check_interval
-from relay.scheduler.validation import check_ends, check_policy
+from relay.scheduler.validation import check_ends, check_name, check_policy
 from relay.tasks import Task
 
 __all__ = ["ScheduleOptions", "cron", "every", "once"]
@@ -179,6 +179,8 @@ def _declare(
             raise ScheduleError(
                 f"@{word} on {task!r}: it is no task; write @{word} above @task"
             )
+        if name is None:
+            check_name(task.name)
         declaration = Declaration(
             name=task.name if name is None else name,
             task=task.name,

@@ -20,15 +20,20 @@ from relay.scheduler.timetable import check_interval, check_spread
 if TYPE_CHECKING:
     from relay.models import Schedule
 
-__all__ = ["check_ends", "check_policy", "find_errors"]
+__all__ = ["check_ends", "check_name", "check_policy", "find_errors"]
 
 _LONGEST_NAME: Final = 200
+# Names stand in addresses of REST and the dashboard. Of "preview", and of what these
+# come after, something else is asked there; the rest clients take out of an address.
+_TAKEN: Final = "preview"
+_ENDINGS: Final = frozenset({"act", "edit", "next", "pause", "resume", "trigger"})
+_NO_STEPS: Final = frozenset({"", ".", ".."})
 
 
 def find_errors(schedule: Schedule) -> dict[str, str]:
     """Return why the definition cannot be kept, by field; empty if it can."""
     checks: dict[str, Callable[[], object]] = {
-        "name": lambda: _check_name(schedule.name),
+        "name": lambda: check_name(schedule.name),
         "task": lambda: _check_task(schedule.task),
         "cron": lambda: _check_rule(schedule),
         "every_ms": lambda: _check_span(check_interval, schedule.every_ms),
@@ -79,7 +84,7 @@ def check_policy(
         ScheduleError: with the reason.
     """
     if name is not None:
-        _check_name(name)
+        check_name(name)
     if queue is not None:
         check_queue(queue)
     if priority is not None:
@@ -139,9 +144,21 @@ def _check_success_within(span: timedelta) -> None:
         )
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Refuse what cannot name a schedule.
+
+    Raises:
+        ScheduleError: with the reason.
+    """
     if not name or len(name) > _LONGEST_NAME or not name.isprintable():
         raise ScheduleError(f"give a name of 1 to {_LONGEST_NAME} printable characters")
+    *before, last = steps = name.split("/")
+    is_taken = name == _TAKEN or (before and last in _ENDINGS)
+    if is_taken or not _NO_STEPS.isdisjoint(steps):
+        raise ScheduleError(
+            f"no address leads to the name {name!r}: 'preview' and endings such as "
+            "'/next' are taken, and between slashes there is no '.', '..' or nothing"
+        )
 
 
 def _check_task(name: str) -> None:

@@ -61,6 +61,10 @@ def test_a_declaration_gives_the_task_back(report: Task[..., Any]) -> None:
         ("0 0 * * *", {"name": ""}, "give a name"),
         ("0 0 * * *", {"name": "a\x00b"}, "give a name"),
         ("0 0 * * *", {"name": "x" * 201}, "give a name"),
+        ("0 0 * * *", {"name": "preview"}, "no address leads to the name 'preview'"),
+        ("0 0 * * *", {"name": "mail/next"}, "no address leads"),
+        ("0 0 * * *", {"name": "mail/edit"}, "no address leads"),
+        ("0 0 * * *", {"name": "mail//all"}, "no address leads"),
         ("0 0 * * *", {"overlap": "maybe"}, "not known"),
         ("0 0 * * *", {"exclude": ["someday"]}, "excludes nothing"),
         ("0 0 * * *", {"exclude": [AT]}, "excludes no date"),
@@ -146,6 +150,16 @@ def test_all_that_a_declaration_says_is_in_its_row(report: Task[..., Any]) -> No
 def test_the_decorators_the_wrong_way_round_are_refused() -> None:
     with pytest.raises(ScheduleError, match="above @task"):
         cron("0 0 * * *")(_report)  # type: ignore[type-var] # the mistake under test
+
+
+def test_a_task_whose_name_can_be_no_schedules_asks_for_another() -> None:
+    reached_by_none = task(name="tests.scheduler/pause")(_report)
+
+    with pytest.raises(ScheduleError, match="no address leads to the name"):
+        cron("0 7 * * *")(reached_by_none)
+    cron("0 7 * * *", name="report")(reached_by_none)
+
+    assert set(registry.declared()) == {"report"}
 
 
 def test_several_schedules_of_a_task_need_names(report: Task[..., Any]) -> None:
