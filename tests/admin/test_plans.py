@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.contrib import admin
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from relay.ids import uuid7
-from relay.models import Job, JobState, Queue
+from relay.models import Job, JobState, Queue, Worker
 from relay.operations import job_filter
 from relay.queries import reading
 
@@ -37,6 +39,15 @@ SELECT ('01900000-' || lpad(to_hex(n / 65536), 4, '0') || '-7' ||
        '{"args": [], "kwargs": {}}'
 FROM generate_series(1, %(total)s) AS n
 """
+WORKER = {
+    "name": "host-1",
+    "host": "host",
+    "pid": 1,
+    "queues": ["default", "rare"],
+    "concurrency": 1,
+    "version": "0",
+    "lease_expires_at": datetime(2100, 1, 1, tzinfo=UTC),
+}
 SIZES = {"failed": 10, "scheduled": 8_000, "completed": 140_000, "total": 200_000}
 
 
@@ -125,4 +136,39 @@ def test_failure_050_every_list_filter_and_search_goes_by_an_index(
                 if scan["Node Type"] == "Seq Scan" or looked_at(scan) > most:
                     bad.append(f"{query}: {scan['Node Type']} {looked_at(scan):.0f}")
 
+    assert not bad, "\n".join(bad)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statistics", ["fresh_statistics", "stale_statistics"])
+def test_failure_050_no_other_list_reads_all_jobs(
+    browser: Client, statistics: str, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue(statistics)
+    for name in ("default", "rare"):
+        Queue.objects.create(name=name)
+    Worker.objects.create(**WORKER)
+    addresses = [
+        f"/admin/relay/{model._meta.model_name}/"
+        for model in admin.site._registry
+        if model._meta.app_label == "relay" and model is not Job
+    ]
+
+    seen = 0
+    bad: list[str] = []
+    for address in addresses:
+        with CaptureQueriesContext(connection) as captured:
+            assert browser.get(address).status_code == 200
+        for one in captured:
+            if "relay_job" not in one["sql"].replace("relay_job_", ""):
+                continue
+            seen += 1
+            bad += [
+                f"{address}: {one['sql']}"
+                for scan in explain(one["sql"], bitmaps=False)
+                if scan["Node Type"] == "Seq Scan"
+                and scan.get("Relation Name") == "relay_job"
+            ]
+
+    assert seen > 0
     assert not bad, "\n".join(bad)
