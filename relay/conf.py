@@ -26,6 +26,7 @@ __all__ = [
     "DEFAULT_QUEUE",
     "LONGEST",
     "MOST",
+    "OWN_QUEUE",
     "QUEUE_NAME",
     "ApiSettings",
     "DashboardSettings",
@@ -40,6 +41,9 @@ __all__ = [
 # Bytes, not characters, bound a NOTIFY payload: names are ASCII and short.
 QUEUE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
 DEFAULT_QUEUE: Final = "default"
+# Of relay's own jobs. Every worker serves it besides its own queues. Nobody else can
+# name it, as check_queue_name refuses it: it is never paused, weighed or ordered.
+OWN_QUEUE: Final = "_relay"
 
 # Added to or taken from the clock, a longer time is past what timestamptz holds; a
 # larger number is past its column, or a slip. Source: docs/reference/settings.md.

@@ -22,7 +22,7 @@ from typing import (
 from asgiref.sync import iscoroutinefunction
 
 from relay import codec, redaction, sensitive_places
-from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
+from relay.conf import DEFAULT_QUEUE, OWN_QUEUE, check_queue_name, get_settings
 from relay.dataclass_names import signature
 from relay.engine import rules
 from relay.exceptions import (
@@ -399,8 +399,8 @@ def declare_queues(names: Iterable[str]) -> None:
 
 def known_queues() -> set[str]:
     """Return the queues that the settings, a registered task or an adapter name."""
-    named = (made.queue for made in _tasks.values())
-    return {*get_settings().queues, *_queues, *named}
+    named = {made.queue for made in _tasks.values()}
+    return {*get_settings().queues, *_queues, *named} - {OWN_QUEUE}
 
 
 # --- enqueueing by name --------------------------------------------------------------

@@ -13,7 +13,7 @@ from relay import operations
 from relay.admin.lists import RelayAdmin, actor_of
 from relay.exceptions import Conflict, NotFound
 from relay.models import BulkOperation
-from relay.queries.bulk import told_filter
+from relay.queries.bulk import get_bulk, told_filter
 
 __all__ = ["BulkOperationAdminMixin"]
 
@@ -53,6 +53,7 @@ class BulkOperationAdminMixin(RelayAdmin):
         "source",
         "reason",
         "job",
+        "why",
         "created_at",
         "started_at",
         "cancel_requested_at",
@@ -63,6 +64,15 @@ class BulkOperationAdminMixin(RelayAdmin):
         rows: models.QuerySet[BulkOperation] = super().get_queryset(request)
         is_shown = actor_of(request).may("view_payload")
         return rows.annotate(shows_arguments=models.Value(is_shown))
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Any:
+        bulk = super().get_object(request, object_id, from_field)
+        actor = actor_of(request)
+        if bulk is not None and actor.may("view_bulkoperation"):
+            bulk.cause = get_bulk(actor, bulk.pk)["why"]
+        return bulk
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ("-id",)
@@ -82,6 +92,10 @@ class BulkOperationAdminMixin(RelayAdmin):
     @admin.display(description="done by")
     def job(self, bulk: BulkOperation) -> SafeString | str:
         return self.link("job", bulk.job_id)
+
+    @admin.display(description="why it does not run")
+    def why(self, bulk: Any) -> str | None:
+        return bulk.cause and f"{bulk.cause['summary']} {bulk.cause['remedy']}"
 
     def has_bulk_permission(self, request: HttpRequest) -> bool:
         return actor_of(request).may("bulk_job")

@@ -17,6 +17,7 @@ from relay.admin.lists import RelayAdmin, StateFilter, actor_of, showing
 from relay.exceptions import Conflict, NotFound
 from relay.models import Worker, WorkerState
 from relay.queries.reading import pretty
+from relay.queries.workers import served
 
 __all__ = ["WorkerAdminMixin"]
 
@@ -84,7 +85,7 @@ class WorkerAdminMixin(RelayAdmin):
 
     @admin.display(description="queues")
     def queue_names(self, worker: Worker) -> str:
-        return ", ".join(worker.queues)
+        return ", ".join(served(worker.queues))
 
     @admin.display(description="statistics")
     def statistics(self, worker: Any) -> SafeString | str:

@@ -18,7 +18,7 @@ from relay.api.once import once
 from relay.operations import Actor, parse
 from relay.queries import bulk, failures
 from relay.queries.documents import (
-    BulkDocument,
+    BulkDetail,
     BulkPage,
     CountDocument,
     FailurePage,
@@ -72,7 +72,7 @@ class JobsBulkView(ApiView):
 
     @endpoint(
         "bulk_job",
-        {202: BulkDocument, 200: ReportDocument | CountDocument},
+        {202: BulkDetail, 200: ReportDocument | CountDocument},
         body=BulkBody,
         query={"dry_run": flag("Count what a filter matches, and change nothing.")},
         codes=("conflict", "invalid_filter"),
@@ -132,7 +132,7 @@ class BulkListView(ApiView):
 class BulkView(ApiView):
     """/v1/bulk/{id}."""
 
-    @endpoint("view_bulkoperation", {200: BulkDocument}, codes=("not_found",))
+    @endpoint("view_bulkoperation", {200: BulkDetail}, codes=("not_found",))
     def get(self, request: Request, bulk_id: str) -> Response:
         """Return one bulk operation, and how far it has come."""
         return Response(bulk.get_bulk(self.actor, self.job_id(bulk_id)))
@@ -143,7 +143,7 @@ class BulkCancelView(ApiView):
 
     @endpoint(
         "bulk_job",
-        {200: BulkDocument},
+        {200: BulkDetail},
         body=EmptyBody,
         codes=("not_found", "conflict"),
     )
@@ -176,7 +176,7 @@ class FailureReplayView(ApiView):
 
     @endpoint(
         "bulk_job",
-        {202: BulkDocument},
+        {202: BulkDetail},
         body=ExpectedBody,
         codes=("not_found", "conflict"),
         is_once=True,
@@ -191,7 +191,7 @@ class FailureRetryView(ApiView):
 
     @endpoint(
         "bulk_job",
-        {202: BulkDocument},
+        {202: BulkDetail},
         body=ExpectedBody,
         codes=("not_found", "conflict"),
         is_once=True,

@@ -21,7 +21,7 @@ from relay.api.problems import ProblemError
 from relay.conf import get_settings
 from relay.queries import queues, workers
 from relay.queries.documents import (
-    BulkDocument,
+    BulkDetail,
     QueueDocument,
     WorkerDetail,
     WorkerPage,
@@ -147,7 +147,7 @@ class PurgeView(OneQueueView):
 
     @endpoint(
         "manage_queue",
-        {202: BulkDocument},
+        {202: BulkDetail},
         body=ExpectedBody,
         codes=("not_found", "conflict"),
         is_for_some=True,

@@ -359,6 +359,8 @@ def draw_job(printer: Printer, job: Document) -> None:
 
 def draw_bulk(printer: Printer, bulk: Document) -> None:
     draw_pairs(printer, bulk, _BULK)
+    if why := bulk.get("why"):
+        printer.fields([("why", why["summary"]), ("remedy", why["remedy"])])
 
 
 def draw_system(printer: Printer, system: Document) -> None:

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 
 from relay import operations, queries
+from relay.conf import OWN_QUEUE
 from relay.dashboard.access import page
 from relay.dashboard.drawing import draw, link
 from relay.dashboard.elsewhere import leads, lines, may_replay
@@ -124,6 +125,7 @@ def job(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
                 for verb in verbs_for(actor, [state])
                 if verb.name != "replay" or may_again
             ],
+            "has_queue": found["queue"] != OWN_QUEUE,
             "lines": () if show in _SHOWN else lines(request, actor, found),
             "leads": leads(found),
             "may_edit": actor.may("edit_job") and not is_over and state != "running",

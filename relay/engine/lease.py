@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 from relay import counts
+from relay.conf import OWN_QUEUE
 from relay.engine import rules
 from relay.engine.connection import EngineConnection
 
@@ -184,6 +185,8 @@ def register(
 ) -> None:
     """Insert a worker's row with a fresh lease, and the rows of queues it serves.
 
+    The row names OWN_QUEUE too, which every worker serves and which has no row.
+
     A repeat, as after a lost answer, is a renewal: the lease always runs from the
     last call. A row that is lost or stopped stays as it is.
 
@@ -197,7 +200,7 @@ def register(
         "host": worker.host,
         "pid": worker.pid,
         "kind": worker.kind,
-        "queues": list(worker.queues),
+        "queues": [*worker.queues, OWN_QUEUE],
         "concurrency": worker.concurrency,
         "version": worker.version,
         "state": worker.state,

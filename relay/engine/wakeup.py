@@ -21,7 +21,7 @@ import psycopg
 from django.db import Error, connections, transaction
 
 from relay import counts
-from relay.conf import check_queue_name, get_settings
+from relay.conf import OWN_QUEUE, check_queue_name, get_settings
 from relay.engine.connection import connect
 
 __all__ = [
@@ -76,10 +76,12 @@ def parse(text: str) -> tuple[str, int, int] | None:
     found = _PAYLOAD.fullmatch(text)
     if found is None:
         return None
-    try:
-        queue = check_queue_name(found["queue"])
-    except ValueError:
-        return None
+    queue = found["queue"]
+    if queue != OWN_QUEUE:
+        try:
+            check_queue_name(queue)
+        except ValueError:
+            return None
     return queue, int(found["priority"]), int(found["ready_seq"])
 
 

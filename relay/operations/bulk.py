@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, ParamSpec
 from uuid import UUID
 
 from django.db import transaction
 from django.db.models.functions import Now
 from django.utils.dateparse import parse_datetime
 
-from relay.conf import check_queue_name, get_settings
+from relay.conf import OWN_QUEUE, check_queue_name, get_settings
 from relay.engine.acts import ActReport
 from relay.exceptions import ArgumentError, Conflict, DecodeError, MissingKey, NotFound
 from relay.failure import Failure
@@ -28,11 +28,13 @@ from relay.operations.jobs import VERBS
 from relay.operations.matching import ACTIONS, Place
 from relay.operations.registry import Act, operation
 from relay.operations.rights import Rights, parted
-from relay.tasks import task
+from relay.tasks import Task, register
 
 __all__ = ["Matched", "cancel_bulk", "count_bulk", "purge_queue", "start_bulk"]
 
 logger = logging.getLogger("relay.operations")
+
+P = ParamSpec("P")
 
 # Jobs changed by one transaction, and found by one statement: whatever was changed is
 # passed over by each search again. Source: docs/howto/many-jobs.md.
@@ -90,9 +92,10 @@ def start_bulk(
 ) -> BulkOperation:
     """Do something to all jobs that match a filter, in the background.
 
-    A job of relay's own, in the queue "default", changes 1,000 of them at a time, each
-    chunk in one transaction. Broken off it goes on where it was. Of a replay, jobs of
-    tasks and queues that ask for what the actor lacks now are skipped.
+    A job of relay's own changes 1,000 of them at a time, each chunk in one transaction.
+    Broken off it goes on where it was. Any worker runs it, whatever queues it serves
+    and whichever are paused. Of a replay, jobs of tasks and queues that ask for what
+    the actor lacks now are skipped.
 
     Args:
         action: cancel, retry, replay, run_now or delete.
@@ -185,7 +188,7 @@ def _start(
     )
     if action == "replay" and (limits := act.actor.limits) is not None:
         bulk.rights = limits.document()
-    bulk.job_id = run_bulk.using(priority=100).enqueue(str(bulk.pk)).id
+    bulk.job_id = run_bulk.enqueue(str(bulk.pk)).id
     bulk.save(using=act.using, force_insert=True)
     bulk.refresh_from_db(using=act.using)
     target = bulk.pk if act.subject == "bulk" else wanted.terms[0].values[0]
@@ -209,8 +212,7 @@ def _too_many(found: int, expected: int) -> str:
 # --- the run, in a worker ------------------------------------------------------------
 
 
-@task(name="relay.bulk.failed")
-def note_failed(failure: Failure) -> None:
+def _note_failed(failure: Failure) -> None:
     """Say of a bulk operation that nobody goes on with it."""
     rows = BulkOperation.objects.using(get_settings().database).filter(
         job_id=failure.job_id, state__in=(BulkState.QUEUED, BulkState.RUNNING)
@@ -224,12 +226,22 @@ def note_failed(failure: Failure) -> None:
         _tell(bulk)
 
 
-@task(name="relay.bulk", on_failure=note_failed)
-def run_bulk(bulk_id: str) -> None:
+def _run_bulk(bulk_id: str) -> None:
     """Go through a bulk operation, from where it is to its end."""
     run = _Run(UUID(bulk_id), get_settings().database)
     while run.step():
         pass
+
+
+def _own(made: Task[P, None]) -> Task[P, None]:
+    """Put a task's jobs where every worker finds them, whatever is paused."""
+    made.queue = OWN_QUEUE
+    register(made)
+    return made
+
+
+note_failed: Final = _own(Task(_note_failed, name="relay.bulk.failed"))
+run_bulk: Final = _own(Task(_run_bulk, name="relay.bulk", on_failure=note_failed))
 
 
 class _Run:

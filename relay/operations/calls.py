@@ -16,7 +16,7 @@ from relay.options import EnqueueOptions, check_task_name
 from relay.requests import JobRequest, request_by_name
 from relay.tasks import all_tasks
 
-__all__ = ["JobCall", "Original", "encoder", "original_of", "request_of"]
+__all__ = ["JobCall", "Original", "check_own", "encoder", "original_of", "request_of"]
 
 # Primary key.
 _ORIGINAL: Final = """
@@ -43,7 +43,7 @@ def request_of(act: Act, call: JobCall) -> JobRequest[Any]:
     """
     _check_joins(call.options)
     made = all_tasks().get(check_task_name(call.task))
-    _check_own(call.task)
+    check_own(call.task)
     act.actor.require_call(call.task, act.operation)
     request = request_by_name(
         call.task, made, tuple(call.args), call.kwargs, call.options
@@ -52,7 +52,7 @@ def request_of(act: Act, call: JobCall) -> JobRequest[Any]:
     return request
 
 
-def _check_own(task: str) -> None:
+def check_own(task: str) -> None:
     """Refuse relay's own tasks: their arguments say what was permitted to others."""
     if task in OWN_TASKS:
         raise ArgumentError(
@@ -103,7 +103,7 @@ def encoder(
     Where something was encrypted that the task does not name, or the task is not at
     hand, everything is: what was secret must not come to lie open.
     """
-    _check_own(original.task)
+    check_own(original.task)
     made = all_tasks().get(original.task)
     options: dict[str, Any] = {"unique": None}
     if original.is_sealed and (made is None or not made.sensitive):

@@ -23,7 +23,7 @@ from relay.exceptions import (
 )
 from relay.handles import JobHandle
 from relay.operations.actor import Actor
-from relay.operations.calls import JobCall, encoder, original_of, request_of
+from relay.operations.calls import JobCall, check_own, encoder, original_of, request_of
 from relay.operations.registry import Act, operation
 from relay.operations.rights import parted
 from relay.options import EnqueueOptions, check_enqueue_options
@@ -368,6 +368,7 @@ def _edit_of(act: Act, job_id: UUID, options: EditOptions) -> edit.Edit:
     if isinstance(rest.get("deadline"), timedelta):
         raise ArgumentError("deadline is a timedelta: give an aware datetime")
     if (queue := rest.get("queue")) is not None:
+        check_own(original_of(job_id, using=act.using).task)
         _check_known(queue, act.using)
         act.actor.require_fill(queue, act.operation)
     text = None

@@ -6,13 +6,14 @@ from typing import Any, Final
 from uuid import UUID
 
 from relay.conf import get_settings
-from relay.exceptions import NotFound
+from relay.exceptions import JobNotFound, NotFound
 from relay.ids import read_id
-from relay.models import BulkOperation
+from relay.models import BulkOperation, BulkState
 from relay.operations import Actor, FilterError, parse
-from relay.queries.documents import BulkDocument, BulkPage
+from relay.queries.documents import BulkDetail, BulkDocument, BulkPage, Cause
 from relay.queries.paging import read_page
 from relay.queries.reading import bounded_read, clamped, instant, text_id
+from relay.queries.why import why_not_running
 from relay.sensitive import MASK
 
 __all__ = ["get_bulk", "list_bulk", "told_filter"]
@@ -53,8 +54,8 @@ def list_bulk(actor: Actor, *, limit: int = 50, cursor: str | None = None) -> Bu
     return {"results": results, "next": page.next, "previous": page.previous}
 
 
-def get_bulk(actor: Actor, bulk_id: UUID | str) -> BulkDocument:
-    """Return one bulk operation.
+def get_bulk(actor: Actor, bulk_id: UUID | str) -> BulkDetail:
+    """Return one bulk operation, and to who has view_job why nothing goes on with it.
 
     Raises:
         NotAllowed: the actor lacks view_bulkoperation.
@@ -68,7 +69,25 @@ def get_bulk(actor: Actor, bulk_id: UUID | str) -> BulkDocument:
         row = rows.values(*_COLUMNS, *_shown()).first()
     if row is None:
         raise NotFound(f"bulk operation {str(bulk_id)[:100]} does not exist")
-    return _document(row, shown=actor.may("view_payload"))
+    document = _document(row, shown=actor.may("view_payload"))
+    return {**document, "why": _why(actor, document)}
+
+
+def _why(actor: Actor, bulk: BulkDocument) -> Cause | None:
+    """Return what the job waits for that goes through the operation."""
+    is_open = bulk["state"] in (BulkState.QUEUED, BulkState.RUNNING)
+    if not is_open or bulk["job_id"] is None or not actor.may("view_job"):
+        return None
+    try:
+        cause = why_not_running(actor, bulk["job_id"])
+    except JobNotFound:
+        return {
+            "cause": "deleted",
+            "summary": "The job that goes through it was deleted.",
+            "remedy": "End the operation, and start another.",
+            "detail": {},
+        }
+    return None if cause["cause"] == "running" else cause
 
 
 def told_filter(text: str, *, shown: bool) -> str:

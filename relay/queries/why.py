@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from relay.conf import get_settings
+from relay.conf import OWN_QUEUE, get_settings
 from relay.engine.expire import DEADLINE_EXCEEDED
 from relay.operations import Actor
 from relay.queries.documents import Cause
@@ -275,11 +275,16 @@ def _not_served(facts: Facts, serving: list[Group]) -> Cause:
     if not facts.groups:
         return _no_worker(facts)
     if not serving:
+        remedy = (
+            "Start a worker of this version: each works them besides its own queues."
+            if queue == OWN_QUEUE
+            else f"Start one that does (manage.py relay_worker -q {queue}), or edit "
+            "the job's queue."
+        )
         return _cause(
             "queue_not_served",
-            f"No worker that runs serves the queue {queue!r}.",
-            f"Start one that does (manage.py relay_worker -q {queue}), or edit the "
-            "job's queue.",
+            f"No worker that runs serves {_of_queue(queue)}.",
+            remedy,
             queue=queue,
             workers=sum(group.workers for group in facts.groups),
         )
@@ -288,7 +293,7 @@ def _not_served(facts: Facts, serving: list[Group]) -> Cause:
         heard_at = max(group.heard_at for group in serving)
         return _cause(
             "workers_silent",
-            f"No worker that serves the queue {queue!r} has been heard of since "
+            f"No worker that serves {_of_queue(queue)} has been heard of since "
             f"{instant(heard_at)}.",
             "Look whether their processes live and reach the database; start others.",
             queue=queue,
@@ -297,7 +302,7 @@ def _not_served(facts: Facts, serving: list[Group]) -> Cause:
         )
     return _cause(
         "workers_quiet",
-        f"All workers that serve the queue {queue!r} claim nothing more: they are "
+        f"All workers that serve {_of_queue(queue)} claim nothing more: they are "
         f"{' or '.join(sorted({group.state for group in alive}))}.",
         "Let quiet ones claim again, or start others.",
         queue=queue,
@@ -324,8 +329,8 @@ def _in_line(facts: Facts, claiming: list[Group]) -> Cause:
     if busy >= slots:
         return _cause(
             "slots_busy",
-            f"All {slots:,} slots of the workers that serve the queue "
-            f"{job['queue']!r} are busy; {line}.",
+            f"All {slots:,} slots of the workers that serve "
+            f"{_of_queue(job['queue'])} are busy; {line}.",
             "Wait, start more workers, or give it a higher priority.",
             **detail,
         )
@@ -345,6 +350,11 @@ def _in_line(facts: Facts, claiming: list[Group]) -> Cause:
         **detail,
         ready_at=job["run_at"],
     )
+
+
+def _of_queue(queue: str) -> str:
+    """Return what the workers serve who may claim a job of this queue."""
+    return "relay's own jobs" if queue == OWN_QUEUE else f"the queue {queue!r}"
 
 
 def _number(ahead: int) -> str:

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.db import connections, models
 from django.db.models.expressions import RawSQL
 
-from relay.conf import get_settings
+from relay.conf import OWN_QUEUE, get_settings
 from relay.exceptions import ArgumentError, NotFound
 from relay.ids import read_id
 from relay.models import Job, Worker, WorkerState
@@ -29,7 +29,7 @@ from relay.queries.reading import (
     texted,
 )
 
-__all__ = ["get_worker", "list_workers", "read_workers"]
+__all__ = ["get_worker", "list_workers", "read_workers", "served"]
 
 # Jobs that a worker's page names.
 MOST_JOBS: Final = 1_000
@@ -160,6 +160,11 @@ def _named(worker: UUID | str) -> models.Q:
     return models.Q(name=str(worker).replace("\x00", ""))
 
 
+def served(queues: list[str]) -> list[str]:
+    """Return the queues that a worker's row names, without that of relay's own jobs."""
+    return [queue for queue in queues if queue != OWN_QUEUE]
+
+
 def _shown() -> dict[str, Any]:
     return {
         **{f"shown_{name}": clamped(name) for name in _TIMES},
@@ -179,7 +184,7 @@ def _document(row: dict[str, Any]) -> WorkerDocument:
         "host": row["host"],
         "pid": row["pid"],
         "supervisor": text_id(row["supervisor"]),
-        "queues": row["queues"],
+        "queues": served(row["queues"]),
         "concurrency": row["concurrency"],
         "running": row["running"],
         "version": row["version"],

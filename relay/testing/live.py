@@ -13,7 +13,7 @@ from uuid import UUID
 from asgiref.sync import async_to_sync
 from django.db import connections
 
-from relay.conf import get_settings
+from relay.conf import OWN_QUEUE, get_settings
 from relay.engine import finish, lease
 from relay.engine.claim import Marks, read_claimed, send_claim
 from relay.engine.connection import EngineConnection, connect
@@ -140,9 +140,10 @@ def _serve_one(
     queues: list[str],
     worker_id: UUID,
 ) -> bool:
-    spans = marks.spans(queues)
+    served = [OWN_QUEUE, *queues]
+    spans = marks.spans(served)
     cursor = send_claim(connection, spans, limit=1, worker_id=worker_id)
-    claimed = read_claimed(cursor, queues)
+    claimed = read_claimed(cursor, served)
     marks.note(claimed, limit=1)
     for job in claimed:
         begun_at = time.monotonic()

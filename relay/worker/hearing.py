@@ -11,10 +11,11 @@ from collections.abc import Collection
 import psycopg
 
 from relay import counts
-from relay.conf import get_settings
+from relay.conf import OWN_QUEUE, get_settings
 from relay.engine.claim import Marks
 from relay.engine.connection import EngineConnection
 from relay.engine.wakeup import CHANNEL, parse
+from relay.worker.pace import Sweeps
 
 __all__ = ["Hearing"]
 
@@ -29,7 +30,7 @@ class Hearing:
     def __init__(self, queues: Collection[str]) -> None:
         settings = get_settings()
         self._is_wanted = settings.notify and not settings.transaction_pooler
-        self._queues = frozenset(queues)
+        self._queues = frozenset((OWN_QUEUE, *queues))
         self._connection: EngineConnection | None = None
         self._hints: list[tuple[str, int, int]] = []
 
@@ -73,11 +74,17 @@ class Hearing:
             while (notification := connection.pgconn.notifies()) is not None:
                 self._note(notification.extra.decode("utf-8", "replace"))
 
-    def take(self, marks: Marks) -> bool:
-        """Lower the marks to what was heard of; tell whether anything was."""
+    def take(self, marks: Marks, sweeps: Sweeps) -> bool:
+        """Lower the marks to what was heard of; tell whether anything was.
+
+        relay's own jobs are looked for with a sweep: the next claim is one.
+        """
         hints, self._hints = self._hints, []
         for hint in hints:
-            marks.hint(*hint)
+            if hint[0] == OWN_QUEUE:
+                sweeps.hasten()
+            else:
+                marks.hint(*hint)
         return bool(hints)
 
     def _hear(self, notification: psycopg.Notify) -> None:

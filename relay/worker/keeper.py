@@ -20,7 +20,7 @@ from uuid import UUID
 import psycopg
 
 from relay import counts
-from relay.conf import get_settings
+from relay.conf import OWN_QUEUE, get_settings
 from relay.engine import holdings, lease, workers
 from relay.engine.connection import EngineConnection
 from relay.scheduler.duty import ScheduleDuty
@@ -382,7 +382,7 @@ class Keeper:
             return
         jobs: dict[int, list[tuple[UUID, int]]] = {}
         for worker_id, job_id, attempt in holdings.cancel_requested(
-            connection, indexes, self._options.queues
+            connection, indexes, [OWN_QUEUE, *self._options.queues]
         ):
             jobs.setdefault(indexes[worker_id], []).append((job_id, attempt))
         for index, of_child in jobs.items():

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import psycopg
 
-from relay.conf import Settings, get_settings
+from relay.conf import OWN_QUEUE, Settings, get_settings
 from relay.engine import holdings
 from relay.engine.claim import ClaimedJob, Marks, QueueOrder, read_claimed, send_claim
 from relay.engine.connection import EngineConnection
@@ -238,7 +238,7 @@ class Loop:
         Tell whether there was anything to do.
         """
         room = self._room()
-        self._is_hinted |= self._hearing.take(self._marks)
+        self._is_hinted |= self._hearing.take(self._marks, self._sweeps)
         is_due = room > 0 and (self._is_hinted or now >= self._poll_at)
         is_compare_due = self._must_compare or now >= self._compare_at
         is_told = self._reports.seconds_left() == 0
@@ -273,9 +273,11 @@ class Loop:
         now: float,
     ) -> list[ClaimedJob]:
         if room:
+            queues = self._order.next()
             if self._sweeps.are_due(now):
                 self._marks.sweep()
-            queues = self._order.next()
+                # First, and only here: what is seldom there slows no other claim.
+                queues = (OWN_QUEUE, *queues)
             spans = self._marks.spans(queues)
             sent_at = time.monotonic()
         try:
@@ -417,7 +419,8 @@ class Loop:
         A row it does not know, as after a claim whose answer was lost, goes back
         uncharged. A job whose row is gone does not start any more.
         """
-        rows = holdings.held(connection, self._worker_id, self._order.names)
+        queues = (OWN_QUEUE, *self._order.names)
+        rows = holdings.held(connection, self._worker_id, queues)
         try:
             self._hands.release_unknown(connection, rows)
         except psycopg.Error as error:

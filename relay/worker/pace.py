@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
+from relay.conf import OWN_QUEUE
 from relay.worker.pool import Ended
 
 __all__ = ["BUFFER_SECONDS", "UNKNOWN_SECONDS", "Pace", "Sweeps"]
@@ -39,8 +40,13 @@ class Pace:
         self._stuck_seconds = 0.0
 
     def measure(self, end: Ended) -> None:
-        """Take in how long an attempt ran."""
+        """Take in how long an attempt ran.
+
+        relay's own are long and seldom, and say nothing of what comes next.
+        """
         queue = end.job.queue
+        if queue == OWN_QUEUE:
+            return
         known = self._run_seconds.get(queue, end.seconds)
         if end.seconds > BUFFER_SECONDS:
             known = max(known, end.seconds)
@@ -86,7 +92,10 @@ class Pace:
 
 
 class Sweeps:
-    """When a claim is to search from the start, be it only for what came late."""
+    """When a claim is to search from the start, be it only for what came late.
+
+    Only then does it look for relay's own jobs.
+    """
 
     def __init__(self) -> None:
         self._due_at = 0.0
@@ -94,6 +103,10 @@ class Sweeps:
     def are_due(self, now: float) -> bool:
         """Tell whether the next claim is to be a sweep."""
         return now >= self._due_at
+
+    def hasten(self) -> None:
+        """Let the next claim be one."""
+        self._due_at = 0.0
 
     def note(self, begun_at: float, ended_at: float) -> None:
         """Take in how long one took."""

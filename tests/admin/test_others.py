@@ -532,12 +532,19 @@ def test_workers_are_asked_by_actions(browser: Client) -> None:
 
 def test_bulk_operations_are_shown_and_cancelled(browser: Client) -> None:
     made = BulkOperation.objects.create(
-        action="retry", filter=XSS, actor=XSS, source="api", skipped={XSS: 2}
+        action="retry",
+        filter=XSS,
+        actor=XSS,
+        source="api",
+        skipped={XSS: 2},
+        job_id=uuid7(),
     )
     address = "/admin/relay/bulkoperation/"
 
-    for text in (page(browser, address), page(browser, f"{address}{made.pk}/change/")):
+    one = page(browser, f"{address}{made.pk}/change/")
+    for text in (page(browser, address), one):
         assert XSS not in text
+    assert "was deleted" in one
     response = press(browser, address, "cancel", made)
     again = press(browser, address, "cancel", made)
 

@@ -10,6 +10,7 @@ from django.test import RequestFactory
 from relay import queries
 from relay.cli import console
 from relay.dashboard import elsewhere
+from relay.ids import uuid7
 from relay.models import BulkOperation
 from relay.operations import Actor
 from tests.cli.conftest import Run
@@ -47,7 +48,10 @@ def test_a_name_that_is_empty_is_refused(relay: Run, words: tuple[str, ...]) -> 
 
 
 def test_an_old_bulk_operation_is_found_by_its_id(relay: Run) -> None:
-    bulk = BulkOperation.objects.create(action="retry", filter="", actor="ada")
+    bulk = BulkOperation.objects.create(
+        action="retry", filter="", actor="ada", job_id=uuid7()
+    )
+    assert "was deleted" in relay("bulk", "show", bulk.pk).out
 
     assert relay("bulk", "show", bulk.pk, "--json").json["id"] == str(bulk.pk)
 

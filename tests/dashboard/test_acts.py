@@ -12,6 +12,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from relay.conf import OWN_QUEUE
 from relay.ids import uuid7
 from relay.models import Audit, BulkOperation, Job
 from relay.operations import bulk
@@ -176,6 +177,10 @@ def test_all_that_match_are_counted_asked_about_and_left_to_a_worker(
     made = BulkOperation.objects.get()
     assert answer["Location"] == url("bulk_one", made.pk)
     assert (made.expected, made.actor, made.source) == (119, "ada", "dashboard")
+    assert "No worker runs." in shown(browser.get(url("bulk_one", made.pk)))
+    of_job = shown(browser.get(url("job", made.job_id)))
+    assert OWN_QUEUE in of_job
+    assert f"queues/{OWN_QUEUE}" not in of_job
     bulk.run_bulk(str(made.pk))
 
     page = shown(browser.get(url("bulk_one", made.pk)))

@@ -10,6 +10,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from relay.conf import OWN_QUEUE
 from relay.engine import finish, holdings, lease
 from relay.engine.connection import EngineConnection, connect
 from relay.ids import uuid7
@@ -103,7 +104,7 @@ def test_register_writes_the_worker_with_a_lease_by_the_database_clock(
     row = worker_row(duty, worker_id)
     assert 10 < seconds_left(duty, worker_id) <= 12
     assert (row["state"], row["kind"], row["pid"]) == ("running", "embedded", 2**22)
-    assert (row["queues"], row["concurrency"]) == (["mail", "bulk"], 10)
+    assert (row["queues"], row["concurrency"]) == (["mail", "bulk", OWN_QUEUE], 10)
     assert row["supervisor"] == str(supervisor)
     assert duty.execute("SELECT name FROM relay_queue ORDER BY 1").fetchall() == [
         ("bulk",),

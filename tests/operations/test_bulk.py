@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -10,13 +10,16 @@ import pytest
 from django.db import connection
 from django.db.models import BooleanField, Func
 
-from relay import operations
+from relay import operations, task
+from relay.conf import OWN_QUEUE
 from relay.engine.acts import ActReport
 from relay.exceptions import ArgumentError, Conflict, DecodeError, NotAllowed, NotFound
 from relay.failure import Failure
 from relay.ids import uuid7
-from relay.models import Audit, BulkOperation, History, Job
+from relay.models import Audit, BulkOperation, History, Job, Queue
 from relay.operations import Actor, FilterError, bulk, matching, parse
+from relay.tasks import get_task, known_queues
+from relay.testing import drain
 from tests.operations.factory import actor, make_job
 
 pytestmark = pytest.mark.django_db
@@ -96,7 +99,7 @@ def test_an_operation_is_stored_with_who_and_what_and_on_record() -> None:
     )
     assert made.filter.startswith("state:failed created_after:20")
     job = Job.objects.get(pk=made.job_id)
-    assert (job.task, job.queue) == ("relay.bulk", "default")
+    assert (job.task, job.queue) == ("relay.bulk", OWN_QUEUE)
     row = Audit.objects.get()
     assert (row.operation, row.target) == ("start_bulk", str(made.pk))
 
@@ -204,6 +207,42 @@ def test_an_operation_does_not_end_itself() -> None:
 
     assert made.done == 1
     assert Job.objects.get(pk=made.job_id).state == "queued"
+
+
+def test_an_operation_waits_behind_no_queues_jobs_and_for_none() -> None:
+    operations.order_queue(ROOT, "default", "fifo")
+    for _ in range(3):
+        make_job()
+    operations.pause_queue(ROOT, "default")
+
+    made = operations.purge_queue(ROOT, "default")
+    drain(OWN_QUEUE)
+
+    made.refresh_from_db()
+    assert (made.state, made.done) == ("completed", 3)
+
+
+def test_nobody_else_names_the_queue_of_operations() -> None:
+    made = operations.start_bulk(ROOT, "retry", "state:failed")
+    assert made.job_id is not None
+    refused: list[Callable[[], object]] = [
+        lambda: operations.pause_queue(ROOT, OWN_QUEUE),
+        lambda: operations.order_queue(ROOT, OWN_QUEUE, "fifo"),
+        lambda: operations.weigh_queue(ROOT, OWN_QUEUE, 5),
+        lambda: operations.purge_queue(ROOT, OWN_QUEUE),
+        lambda: operations.enqueue_job(ROOT, "tests.noop", queue=OWN_QUEUE),
+        lambda: operations.edit_job(ROOT, make_job().pk, queue=OWN_QUEUE),
+        lambda: operations.edit_job(ROOT, made.job_id or uuid7(), queue="default"),
+        lambda: task(queue=OWN_QUEUE),
+    ]
+
+    for call in refused:
+        with pytest.raises((ArgumentError, NotFound)):
+            call()
+
+    assert not Queue.objects.filter(name=OWN_QUEUE).exists()
+    assert OWN_QUEUE not in known_queues()
+    assert {get_task(name).queue for name in matching.OWN_TASKS} == {OWN_QUEUE}
 
 
 def test_an_operation_whose_job_failed_for_good_says_so() -> None:

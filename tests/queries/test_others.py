@@ -13,6 +13,7 @@ from django.db import connection
 from django.utils import timezone
 
 from relay import queries, task
+from relay.conf import OWN_QUEUE
 from relay.exceptions import (
     ArgumentError,
     NotAllowed,
@@ -22,8 +23,8 @@ from relay.exceptions import (
     UnknownTask,
 )
 from relay.ids import uuid7
-from relay.models import BulkOperation, Occurrence, Queue, Schedule, Worker
-from relay.operations import pause_queue, start_bulk
+from relay.models import BulkOperation, Job, Occurrence, Queue, Schedule, Worker
+from relay.operations import Actor, cancel_bulk, pause_queue, start_bulk
 from relay.queries import documents
 from relay.queries import tasks as tasks_of_queries
 from relay.tasks import Task
@@ -313,6 +314,34 @@ def test_a_preview_has_bounds() -> None:
 # --- bulk operations and the record --------------------------------------------------
 
 
+def test_an_operation_says_what_it_waits_for() -> None:
+    looker = actor("view_bulkoperation", "view_job")
+    root = Actor(name="root", source="cli")
+    bulk = start_bulk(root, "retry", "state:failed")
+    jobs = Job.objects.filter(pk=bulk.job_id)
+
+    def why(viewer: Actor = looker) -> dict[str, Any]:
+        found = queries.get_bulk(viewer, bulk.pk)
+        check(found, documents.BulkDetail)
+        return dict(found["why"] or {})
+
+    assert why()["cause"] == "no_worker"
+    old = make_worker(queues=["mail"])
+    assert why()["cause"] == "queue_not_served"
+    assert "-q" not in why()["remedy"]
+    old.queues.append(OWN_QUEUE)
+    old.save()
+    assert why()["cause"] == "starting"
+    assert why(actor("view_bulkoperation")) == {}
+    assert queries.get_worker(actor("view_worker"), old.pk)["queues"] == ["mail"]
+    jobs.update(state="running", worker_id=old.pk)
+    assert why() == {}
+    jobs.delete()
+    assert why()["cause"] == "deleted"
+    cancel_bulk(root, bulk.pk)
+    assert why() == {}
+
+
 def test_bulk_operations_and_the_record_are_listed_from_the_newest() -> None:
     boss = actor(
         *("bulk_job", "retry_job", "manage_queue", "view_audit", "view_bulkoperation"),
@@ -326,7 +355,7 @@ def test_bulk_operations_and_the_record_are_listed_from_the_newest() -> None:
     page = queries.list_audit(boss)
 
     check(listed, documents.BulkDocument)
-    assert listed == queries.get_bulk(boss, str(bulk.pk))
+    assert {**listed, "why": None} == queries.get_bulk(boss, str(bulk.pk))
     assert (listed["action"], listed["filter"]) == ("retry", "state:failed")
     check(page["results"][0], documents.AuditDocument)
     found = [(each["operation"], each["target"]) for each in page["results"]]

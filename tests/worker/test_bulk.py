@@ -6,9 +6,10 @@ import os
 import signal
 
 import pytest
+from django.db.models.functions import Now
 
 from relay import operations
-from relay.models import BulkOperation
+from relay.models import BulkOperation, Queue
 from relay.operations import Actor
 from tests.worker.harness import Database, Workers, until
 
@@ -20,8 +21,11 @@ def test_an_operation_outlives_the_process_that_runs_it(
 ) -> None:
     count = 5_000
     database.enqueue("quick", count=count, state="failed", queue="away", wake=False)
-    worker = workers.start("-c", "1", "-q", "default")
     root = Actor(name="root", source="cli")
+    # No queue that it serves is open, and none of those that it does not.
+    for queue in ("mail", "away", "default"):
+        Queue.objects.create(name=queue, policy="fifo", paused_at=Now())
+    worker = workers.start("-c", "1", "-q", "mail")
 
     made = operations.start_bulk(root, "retry", "queue:away", expected=count)
     until(lambda: BulkOperation.objects.get(pk=made.pk).done > 0)

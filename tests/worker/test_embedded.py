@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from relay import operations
+from relay.models import BulkOperation
+from relay.operations import Actor
 from tests.worker.harness import SHORT_LEASE, Database, Workers, until
 from tests.worker.sites import Site, Sites
 
@@ -26,6 +29,11 @@ def test_jobs_run_in_the_web_process(database: Database, sites: Sites) -> None:
     (row,) = site.workers()
     assert row["pid"] == site.pid
     assert {effect.pid for effect in database.effects()} == {site.pid}
+
+    root = Actor(name="root", source="cli")
+    operations.pause_queue(root, "default")
+    made = operations.start_bulk(root, "delete", "state:completed")
+    until(lambda: BulkOperation.objects.get(pk=made.pk).done == 2)
 
 
 def test_a_second_start_gives_the_same_worker(database: Database, sites: Sites) -> None:

@@ -10,11 +10,13 @@ import psycopg
 import pytest
 from django.test import override_settings
 
+from relay.conf import OWN_QUEUE
 from relay.engine.claim import START, ClaimedJob, Marks
 from relay.engine.connection import EngineConnection, connect
 from relay.engine.wakeup import NOTIFY, payload
 from relay.ids import uuid7
 from relay.worker.hearing import Hearing
+from relay.worker.pace import Sweeps
 from tests.waiting import WAIT_SECONDS
 
 # No other test's: the thread that sends may still owe a wake-up of theirs.
@@ -76,9 +78,9 @@ def test_a_wake_up_ends_the_wait_and_lowers_the_mark(
     read_news(hearing)
 
     assert hearing.has_news
-    assert hearing.take(marks)
+    assert hearing.take(marks, Sweeps())
     assert begins(marks) == [49]
-    assert not hearing.take(marks)
+    assert not hearing.take(marks, Sweeps())
 
 
 def test_what_arrives_during_an_exchange_is_kept_for_after_it(
@@ -90,7 +92,7 @@ def test_what_arrives_during_an_exchange_is_kept_for_after_it(
     hot.execute("SELECT 1")
 
     assert begins(marks) == [100]
-    assert hearing.take(marks)
+    assert hearing.take(marks, Sweeps())
     assert begins(marks) == [49]
 
 
@@ -103,8 +105,22 @@ def test_what_is_no_wake_up_of_a_queue_served_here_is_passed_over(
     read_news(hearing)
 
     marks = Mock(Marks)
-    assert hearing.take(marks)
+    assert hearing.take(marks, Sweeps())
     marks.hint.assert_called_once_with(QUEUE, 0, 1)
+
+
+def test_a_job_of_relays_own_is_looked_for_at_once_whatever_is_served(
+    hearing: Hearing, duty: EngineConnection
+) -> None:
+    sweeps = Sweeps()
+    sweeps.note(0.0, 1e9)
+    assert not sweeps.are_due(1.0)
+
+    wake(duty, OWN_QUEUE, 50)
+    read_news(hearing)
+
+    assert hearing.take(Marks(), sweeps)
+    assert sweeps.are_due(1.0)
 
 
 def test_a_connection_that_is_closed_is_not_waited_for(

@@ -8,6 +8,7 @@ Source of every field: docs/reference/queries.md.
 from relay.queries.documents.acts import (
     AuditDocument,
     AuditPage,
+    BulkDetail,
     BulkDocument,
     BulkPage,
     TaskDocument,
@@ -59,6 +60,7 @@ __all__ = [
     "AttemptDocument",
     "AuditDocument",
     "AuditPage",
+    "BulkDetail",
     "BulkDocument",
     "BulkPage",
     "Cause",

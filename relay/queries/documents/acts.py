@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from relay.queries.documents.jobs import Cause
+
 __all__ = [
     "AuditDocument",
     "AuditPage",
+    "BulkDetail",
     "BulkDocument",
     "BulkPage",
     "TaskDocument",
@@ -38,6 +41,12 @@ class BulkDocument(TypedDict):
     started_at: str | None
     cancel_requested_at: str | None
     finished_at: str | None
+
+
+class BulkDetail(BulkDocument):
+    """One bulk operation, and what its job waits for, unless it runs or has ended."""
+
+    why: Cause | None
 
 
 class BulkPage(TypedDict):
