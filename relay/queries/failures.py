@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 from django.db import connections
@@ -33,16 +34,19 @@ WITH failed AS MATERIALIZED (
     FROM relay_job WHERE state = 'failed'
     ORDER BY id DESC LIMIT %(looked_at)s
 )
-SELECT task, error_class, line, count(*), max(id::text), min(finished_at),
-       max(finished_at), array_agg(DISTINCT queue),
-       (SELECT count(*) FROM failed)
-FROM failed
-WHERE (%(task)s::text IS NULL OR task = %(task)s)
-  AND (%(queue)s::text IS NULL OR queue = %(queue)s)
-  AND (%(error_class)s::text IS NULL OR error_class = %(error_class)s)
-GROUP BY task, error_class, line
-ORDER BY count(*) DESC, max(id::text) DESC
-LIMIT %(most)s
+SELECT looked.jobs, found.*
+FROM (SELECT count(*) AS jobs FROM failed) AS looked LEFT JOIN (
+    SELECT task, error_class, line, count(*) AS jobs, max(id::text) AS sample,
+           min(finished_at), max(finished_at), array_agg(DISTINCT queue)
+    FROM failed
+    WHERE (%(task)s::text IS NULL OR task = %(task)s)
+      AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+      AND (%(error_class)s::text IS NULL OR error_class = %(error_class)s)
+    GROUP BY task, error_class, line
+    ORDER BY jobs DESC, sample DESC
+    LIMIT %(most)s
+) AS found ON true
+ORDER BY found.jobs DESC, found.sample DESC
 """  # noqa: S608 - constants only
 
 
@@ -55,8 +59,8 @@ def list_failures(
 ) -> FailurePage:
     """Return the failed jobs by task, class of error and the first line of its message.
 
-    Looked at are the newest 10,000 failed jobs: with capped there are more. The filter
-    of a group finds these and all older ones of it, and nothing else.
+    Looked at are the newest 10,000 failed jobs: with capped there may be more. The
+    filter of a group finds these and all older ones of it, and nothing else.
 
     Args:
         task, queue, error_class: of these only.
@@ -100,9 +104,10 @@ def _read(
     with bounded_read(using), connections[using].cursor() as cursor:
         cursor.execute(GROUPS, values)
         rows = cursor.fetchall()
-    looked_at = rows[0][-1] if rows else 0
+    looked_at: int = rows[0][0]
+    found = [row for _, *row in rows if row[0] is not None]
     return {
-        "results": [_document(row, queue) for row in rows],
+        "results": [_document(row, queue) for row in found],
         "looked_at": looked_at,
         "capped": looked_at >= LOOKED_AT,
     }
@@ -112,8 +117,8 @@ def _plain(text: str | None) -> str | None:
     return None if text is None else text.replace("\x00", "")
 
 
-def _document(row: tuple[Any, ...], queue: str | None) -> FailureDocument:
-    task, error_class, line, count, sample, first, last, queues, _ = row
+def _document(row: Sequence[Any], queue: str | None) -> FailureDocument:
+    task, error_class, line, count, sample, first, last, queues = row
     names = json.dumps((task, error_class, line))
     return {
         "id": hashlib.sha256(names.encode()).hexdigest()[:20],

@@ -194,6 +194,18 @@ def test_the_newest_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (page["results"][0]["count"], page["capped"]) == (2, True)
 
 
+def test_that_there_may_be_more_is_told_also_where_nothing_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "LOOKED_AT", 2)
+    for queue in ("old", "new", "new"):
+        fail("a", queue=queue)
+
+    page = list_failures(ME, queue="old")
+
+    assert page == {"results": [], "looked_at": 2, "capped": True}
+
+
 def test_who_may_not_and_what_is_gone() -> None:
     with pytest.raises(NotAllowed):
         list_failures(actor())
