@@ -90,8 +90,7 @@ def get_series(
         raise ArgumentError(f"step={step!r}, span={span!r}: give more than nothing")
     using = get_settings().database
     with bounded_read(using, bitmaps=True) as now:
-        end = _ceiling(aware(until) if until else now, step)
-        since = end - -(-span // step) * step
+        since, end = _stretch(until or now, span, step)
         rows = read_series(
             using=using,
             since=since,
@@ -197,6 +196,19 @@ def _durations(found: Durations) -> DurationsDocument:
         "p95": found.quantile(0.95),
         "p99": found.quantile(0.99),
     }
+
+
+def _stretch(
+    until: datetime, span: timedelta, step: timedelta
+) -> tuple[datetime, datetime]:
+    """Return where whole steps begin that hold this span, and where they end."""
+    try:
+        end = _ceiling(aware(until), step)
+        return end - -(-span // step) * step, end
+    except OverflowError as error:
+        raise ArgumentError(
+            f"until={until!r}, span={span!r}, step={step!r}: no time is so far away"
+        ) from error
 
 
 def _ceiling(at: datetime, step: timedelta) -> datetime:

@@ -118,6 +118,9 @@ def test_a_series_ends_where_it_is_told_to() -> None:
         {"step": timedelta(seconds=90)},
         {"span": -timedelta(hours=1)},
         {"span": timedelta(days=90)},
+        {"span": timedelta.max, "step": timedelta(hours=1)},
+        {"step": timedelta.max},
+        {"until": datetime(1, 1, 1, tzinfo=UTC)},
     ],
 )
 def test_a_series_that_no_chart_can_show_is_refused(given: dict[str, Any]) -> None:
