@@ -226,7 +226,10 @@ def _retry_one(job_id: UUID, *, actor: str | None, using: str) -> ActReport:
     except IntegrityError as error:
         if not _is_key_taken(error):
             raise
-    [(state, holder)] = fetch_all(KEY_HOLDER, {"id": job_id}, using=using)
+    rows = fetch_all(KEY_HOLDER, {"id": job_id}, using=using)
+    if not rows:  # pruned since
+        return ActReport((), (StateConflict(job_id, "retry", None),))
+    [(state, holder)] = rows
     by = "another job" if holder is None else f"job {holder}"
     reason = f"has lost its unique key to {by}"
     return ActReport((), (StateConflict(job_id, "retry", state, reason=reason),))

@@ -612,6 +612,27 @@ def test_a_job_whose_key_was_taken_meanwhile_is_not_retried(mode: str) -> None:
     assert row(first).state == "cancelled"
 
 
+def test_a_job_that_is_pruned_while_its_retry_is_refused_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = add(Unique())
+    first.cancel()
+    add(Unique())
+    fetch_all = control.fetch_all
+
+    def fetch(statement: str, *args: Any, **options: Any) -> list[tuple[Any, ...]]:
+        if statement == control.KEY_HOLDER:
+            Job.objects.filter(pk=first.id).delete()
+        return fetch_all(statement, *args, **options)
+
+    monkeypatch.setattr(control, "fetch_all", fetch)
+
+    with pytest.raises(StateConflict) as caught:
+        first.retry()
+
+    assert caught.value.state is None
+
+
 @pytest.mark.parametrize("mode", ["window", "forever"])
 def test_a_key_that_outlives_its_job_is_there_for_its_retry(mode: str) -> None:
     first = add(RULES[mode])
