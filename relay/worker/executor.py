@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Literal
@@ -43,7 +44,7 @@ from relay.worker.traced import traced, traced_coroutine
 from relay.worker.verdict import judge, timed_out
 from relay.worker.watch import UNWATCHED, Watch
 
-__all__ = ["Executor"]
+__all__ = ["Executor", "quietly"]
 
 logger = logging.getLogger("relay.worker")
 
@@ -145,7 +146,7 @@ class Executor:
                 if job.timeout_ms is not None or task.has_limits:
                     self._watch.begin(interruptible, job, task)
                 if job_started.receivers:
-                    _quietly(announcing.tell_started, job, task)
+                    quietly(announcing.tell_started, job, task)
                 self.clean()
                 args, kwargs = decode_arguments(job.args, job.id)
                 function = task.function
@@ -170,12 +171,12 @@ class Executor:
             finally:
                 if interruptible.is_watched:
                     self._watch.end(interruptible)
-                _quietly(self.clean)
+                quietly(self.clean)
                 if capture is not None:
-                    _quietly(logs.end, capture)
+                    quietly(logs.end, capture)
             if capture is not None:
-                _quietly(self._keep_log, job, task, capture, outcome)
-        _quietly(log_end, job, outcome, begun_at, raised, self._slow_job)
+                quietly(self._keep_log, job, task, capture, outcome)
+        quietly(log_end, job, outcome, begun_at, raised, self._slow_job)
         del raised  # its traceback holds this frame
         return outcome
 
@@ -219,10 +220,10 @@ class Executor:
                 if interruptible.is_watched:
                     self._watch.end(interruptible)
                 if capture is not None:
-                    _quietly(logs.end, capture)
+                    quietly(logs.end, capture)
             if capture is not None:
-                _quietly(self._keep_log, job, task, capture, outcome)
-        _quietly(log_end, job, outcome, begun_at, raised, self._slow_job)
+                quietly(self._keep_log, job, task, capture, outcome)
+        quietly(log_end, job, outcome, begun_at, raised, self._slow_job)
         del raised  # its traceback holds this frame
         return outcome
 
@@ -280,7 +281,7 @@ class Executor:
     ) -> Completed:
         result, note = encode_result(value, job.id, is_sensitive=task.sensitive is True)
         if note is not None:
-            _quietly(
+            quietly(
                 logger.warning,
                 "result not stored as returned",
                 extra={"job_id": str(job.id), "task": job.task, "reason": note},
@@ -322,18 +323,8 @@ class Executor:
         is_ended = requests.is_cancelled or requests.is_timed_out
         if requests.is_interrupted and not is_ended:
             return Settled(id=job.id, attempt=job.attempt, verb="release")
-        if requests.is_cancelled and isinstance(error, asyncio.CancelledError):
-            error = Cancelled().with_traceback(error.__traceback__)
-        elif requests.is_timed_out and not requests.is_cancelled:
-            error = timed_out(error)
+        error = _as_asked(error, requests)
         message, told = mask_text(job.args, job.id, message_of(error), formatted(error))
-        settle = partial(
-            Settled,
-            id=job.id,
-            attempt=job.attempt,
-            error_class=clean_text(type(error).__name__, limit=200),
-            error_message=clean_text(message, limit=_MESSAGE_LIMIT),
-        )
         verb, delay = judge(
             error,
             failures=job.failures,
@@ -341,28 +332,31 @@ class Executor:
             is_cancelled=requests.is_cancelled,
             rules=task.retries,
         )
+        outcome = Settled(
+            id=job.id,
+            attempt=job.attempt,
+            verb=verb,
+            delay_seconds=delay.total_seconds(),
+            error_class=clean_text(type(error).__name__, limit=200),
+            error_message=clean_text(message, limit=_MESSAGE_LIMIT),
+        )
         if verb == "hand_back":
             delay = _OUTAGE.delay(job.attempt)
-            return settle(verb=verb, delay_seconds=delay.total_seconds())
+            return replace(outcome, delay_seconds=delay.total_seconds())
         if verb == "snooze":
-            limit = self._settings.snooze_limit
-            return settle(
-                verb=verb,
-                delay_seconds=delay.total_seconds(),
-                most=limit,
-                error_message=f"{clean_text(message, limit=_MESSAGE_LIMIT)} "
-                f"(RELAY['SNOOZE_LIMIT'] is {limit:,})",
-            )
-        settle = partial(
-            settle,
+            return self._limited(outcome)
+        return replace(
+            outcome,
             is_charged=verb != "cancel",
             traceback=clean_text(told, limit=_TRACEBACK_LIMIT),
+            until=task.retries.until if verb == "retry" else None,
         )
-        if verb in ("fail", "cancel"):
-            return settle(verb=verb)
-        return settle(
-            verb=verb, delay_seconds=delay.total_seconds(), until=task.retries.until
-        )
+
+    def _limited(self, snooze: Settled) -> Settled:
+        """Return the outcome with how many snoozes a job may have, and who says so."""
+        most = self._settings.snooze_limit
+        text = f"{snooze.error_message} (RELAY['SNOOZE_LIMIT'] is {most:,})"
+        return replace(snooze, most=most, error_message=text)
 
     def _broken(self, job: ClaimedJob, error: BaseException) -> Outcome:
         """Return the outcome where not the handler but what surrounds it raised."""
@@ -386,13 +380,22 @@ class Executor:
         )
 
 
-def _quietly(act: Callable[..., object], /, *args: Any, **kwargs: Any) -> None:
+def quietly(act: Callable[..., object], /, *args: Any, **kwargs: Any) -> None:
     """Do what surrounds a handler: whatever it raises, the handler's end stands."""
     try:
         act(*args, **kwargs)
     except BaseException:  # an edge: a logging filter of the project's, a lost session
         with contextlib.suppress(BaseException):
             connections.close_all()
+
+
+def _as_asked(error: BaseException, requests: context.Requests) -> BaseException:
+    """Return what an attempt ended by that may have been asked to stop."""
+    if requests.is_cancelled:
+        if isinstance(error, asyncio.CancelledError):
+            return Cancelled().with_traceback(error.__traceback__)
+        return error
+    return timed_out(error) if requests.is_timed_out else error
 
 
 def _find(job: ClaimedJob) -> Task[..., Any] | None:

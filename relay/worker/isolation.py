@@ -22,7 +22,7 @@ from relay.exceptions import Cancelled, JobTimeout
 from relay.tasks import Task, all_tasks
 from relay.worker.apart import Apart, Gone, Nursery
 from relay.worker.attempt_log import log_end
-from relay.worker.executor import Executor
+from relay.worker.executor import Executor, quietly
 from relay.worker.fork import end_of
 from relay.worker.frames import Answer, Attempt, pack_attempt, unpack
 from relay.worker.interruption import Interruptible
@@ -92,7 +92,7 @@ class IsolatingExecutor(Executor):
         except Gone as gone:
             self._nursery.note_end(process, gone.code)
             outcome = self._ended(job, task, gone, interruptible)
-            log_end(job, outcome, begun_at, slow=self._slow_job)
+            quietly(log_end, job, outcome, begun_at, slow=self._slow_job)
             return outcome
         finally:
             self._nursery.release(task, process, is_good=is_good)
@@ -103,7 +103,8 @@ class IsolatingExecutor(Executor):
         if self._nursery.is_broken:
             return self._settled(job, "release")
         reason = "its nursery ended" if gone.code is None else os.strerror(-gone.code)
-        logger.error(
+        quietly(
+            logger.error,
             "no process could be started",
             extra={"event": "worker.start_failed", "error": reason},
         )

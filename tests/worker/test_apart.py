@@ -1,7 +1,8 @@
-"""What an isolated process sends reaches the child, however it arrives."""
+"""An isolated process as its child sees it: what it sends, and that it has ended."""
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -10,19 +11,28 @@ from typing import Any
 
 import pytest
 
-from relay.engine.finish import Completed
+from relay import task
+from relay.engine.claim import ClaimedJob
+from relay.engine.finish import Completed, Settled
 from relay.ids import uuid7
 from relay.progress import Progress
 from relay.worker import apart
 from relay.worker.apart import Apart, Gone
 from relay.worker.frames import Answer, pack_answer, pack_progress, unpack
+from relay.worker.isolation import IsolatingExecutor
 from relay.worker.nursery import CODE
+from relay.worker.reports import Reports
+from relay.worker.watch import UNWATCHED
 
 PROGRESS = Progress(percent=99.0)
 ANSWER = Answer(
     outcome=Completed(uuid7(), 1, "7", None), is_worn=False, log="a line of it"
 )
 SPAN = f"00-{1:032x}-{2:016x}-01"
+
+
+@task(name="tests.apart.alone", isolation="process")
+def alone() -> None: ...
 
 
 class Peer:
@@ -96,3 +106,47 @@ def test_a_nursery_that_does_not_answer_is_taken_to_be_gone(
     assert gone.value.code is None
     far.close()
     os.close(teller)
+
+
+class Ending:
+    """A nursery of processes that end at once; or of none, where it has no room."""
+
+    is_broken = False
+
+    def __init__(self, code: int) -> None:
+        self.jobs = 0
+        self._code = code
+
+    def acquire(self, *_: Any) -> Ending:
+        if self._code < 0:
+            return self
+        raise Gone(-self._code)
+
+    def send(self, frame: bytes, seconds: float) -> bytes:
+        return b""
+
+    def receive(self, seconds: float) -> bytes:
+        raise Gone(self._code)
+
+    def release(self, *_: Any, is_good: bool) -> None:
+        assert not is_good
+
+    def note_end(self, process: Ending, code: int) -> None: ...
+
+
+@pytest.mark.parametrize(("code", "verb"), [(-9, "crash"), (12, "hand_back")])
+def test_a_log_that_raises_does_not_hide_how_a_process_ended(
+    code: int, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("a filter of the project's")
+
+    nursery: Any = Ending(code)
+    executor = IsolatingExecutor(uuid7(), Reports(), nursery, watch=UNWATCHED)
+    job = ClaimedJob(uuid7(), alone.name, "default", 0, 1, 1, {}, 0, 0, 3)
+    monkeypatch.setattr(logging.getLogger("relay.worker"), "handle", broken)
+
+    outcome = executor.run(job)
+
+    assert isinstance(outcome, Settled)
+    assert outcome.verb == verb
