@@ -29,7 +29,7 @@ unexport PYTHONHOME PYTHONPATH
 CAMPAIGNS := $(addprefix chaos-,kill volume database time bloat deploy faults mutants)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint format types imports audit docs chaos-smoke $(CAMPAIGNS) bench lock clean
+.PHONY: help install demo test check lint format types imports audit docs chaos-smoke $(CAMPAIGNS) bench lock dist clean
 
 help: ## list the targets
 	@echo 'make TARGET [ARGS="..."] [PYTHON=python3.12] [VENV=.venv]'
@@ -98,6 +98,13 @@ lock: $(LOCK) ## lock in requirements what pyproject.toml asks for (ARGS=--upgra
 	$(COMPILE) 3.11 --output-file requirements/django52.txt --group django52
 	for group in django60 django61; do $(COMPILE) 3.12 --output-file requirements/$$group.txt \
 	    --group $$group || exit 1; done
+	$(BIN)/python -m requirements.bom
+
+# By the clock of the commit and with the locked backend: whoever builds gets the same bytes.
+dist: $(RUN) ## build the sdist and the wheel into dist
+	rm -rf dist
+	epoch=$$(git log -1 --format=%ct) && \
+	    SOURCE_DATE_EPOCH=$$epoch $(BIN)/python -m hatchling build --directory dist
 
 clean: ## stop the embedded PostgreSQL and remove all that was made here, its data too
 	@set -e; for root in .relay/*/*/ .relay/demo/postgres/*/; do \
