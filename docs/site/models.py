@@ -126,6 +126,9 @@ def _descriptions() -> dict[str, str]:
         found[f"delete_{model._meta.model_name}"] = (
             f"Can delete {model._meta.verbose_name_plural}"
         )
+        found[f"add_{model._meta.model_name}"] = (
+            f"Can add {model._meta.verbose_name_plural}"
+        )
         found |= {code: str(text) for code, text in model._meta.permissions}
     return found
 

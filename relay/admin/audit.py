@@ -21,7 +21,7 @@ __all__ = ["AuditAdminMixin"]
 
 # What no index serves is looked for among this many of the newest rows.
 NEWEST: Final = 100_000
-_SUBJECTS: Final = ("job", "queue", "worker", "schedule", "bulk", "token")
+_SUBJECTS: Final = (*("job", "queue", "worker", "schedule", "bulk", "token", "mark"),)
 _SOURCES: Final = ("dashboard", "admin", "api", "cli", "system")
 
 

@@ -19,7 +19,7 @@ from relay.api.fields import (
 from relay.engine.weight import LARGEST_WEIGHT
 from relay.exceptions import DecodeError, UnknownTask
 from relay.models import QueuePolicy
-from relay.operations import AT_ONCE, SCOPES, JobCall
+from relay.operations import AT_ONCE, LONGEST_LABEL, SCOPES, JobCall
 from relay.operations.matching import ACTIONS, OWN_TASKS
 from relay.options import EnqueueOptions, check_task_name
 from relay.tasks import all_tasks
@@ -33,6 +33,7 @@ __all__ = [
     "EnqueueBody",
     "ExpectedBody",
     "JobBody",
+    "MarkBody",
     "PauseBody",
     "QueueBody",
     "ReplayBody",
@@ -197,6 +198,16 @@ class PauseBody(Body):
     """Until when; until it is resumed unless given."""
 
     until = InstantField(required=False, allow_null=True)
+
+
+class MarkBody(Body):
+    """A moment that charts point out."""
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        """Return the fields; DRF has an attribute `label` of its own."""
+        about = "Such as `deploy 1.4`."
+        label = TextField(max_length=LONGEST_LABEL, help_text=about)
+        return {**super().get_fields(), "label": label}
 
 
 class QueueBody(Body):

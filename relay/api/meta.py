@@ -18,14 +18,19 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 import relay
+from relay import operations
 from relay.api.base import ApiView, address
+from relay.api.bodies import MarkBody
 from relay.api.endpoints import CURSOR, LIMIT, Parameter, endpoint, span, text
+from relay.api.once import once
 from relay.api.problems import PROBLEMS, ProblemError
 from relay.api.schema import document
 from relay.exceptions import UnknownTask
-from relay.queries import audit, stats, system, tasks
+from relay.queries import audit, marks, stats, system, tasks
 from relay.queries.documents import (
     AuditPage,
+    MarkDocument,
+    MarkList,
     SeriesDocument,
     StatsDocument,
     SystemDocument,
@@ -35,6 +40,7 @@ from relay.queries.documents import (
 __all__ = [
     "AuditView",
     "DocsView",
+    "MarksView",
     "OpenApiView",
     "OpenApiYamlView",
     "SeriesView",
@@ -122,6 +128,28 @@ class SystemView(ApiView):
     def get(self, request: Request) -> Response:
         """Return what runs here, with which settings, and what checks find."""
         return Response(system.get_system(self.actor))
+
+
+class MarksView(ApiView):
+    """/v1/marks."""
+
+    @endpoint("view_metrics", {200: MarkList}, query={"span": OF_STATS["span"]})
+    def get(self, request: Request) -> Response:
+        """List the moments that were marked, such as deploys, the latest first."""
+        return Response(marks.list_marks(self.actor, **self.query))
+
+    @endpoint("add_audit", {201: MarkDocument}, body=MarkBody, is_once=True)
+    def post(self, request: Request) -> Response:
+        """Mark this moment on the charts."""
+        values = self.read(request)
+
+        def act() -> Response:
+            label = operations.mark(self.actor, values["label"])
+            latest = marks.list_marks(self.who.seeing())["results"]
+            made = next(each for each in latest if each["label"] == label)
+            return Response(made, status=201)
+
+        return once(request, self.who, act)
 
 
 class AuditView(ApiView):

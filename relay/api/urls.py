@@ -62,6 +62,7 @@ ADDRESSES: Final[tuple[tuple[str, type[ApiView], str], ...]] = (
     ("/v1/stats", meta.StatsView, "stats"),
     ("/v1/stats/series", meta.SeriesView, "stats-series"),
     ("/v1/stats/totals", meta.TotalsView, "stats-totals"),
+    ("/v1/marks", meta.MarksView, "marks"),
     ("/v1/audit", meta.AuditView, "audit"),
     ("/v1/system", meta.SystemView, "system"),
     ("/v1/whoami", meta.WhoAmIView, "whoami"),

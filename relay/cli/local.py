@@ -280,6 +280,11 @@ class Local:
         limits = {"queues": None, "tasks": None}
         return {"name": self._actor.name, "permissions": permissions, **limits}
 
+    def mark(self, label: str) -> Document:
+        made = operations.mark(self._actor, label)
+        latest = queries.list_marks(self._actor)["results"]
+        return next(each for each in latest if each["label"] == made)
+
     def list_audit(
         self,
         *,

@@ -235,6 +235,9 @@ class Remote:
     def get_whoami(self) -> Document:
         return self._get("whoami")
 
+    def mark(self, label: str) -> Document:
+        return self._post("marks", body={"label": label})
+
     def list_audit(
         self,
         *,

@@ -141,6 +141,9 @@ class Transport(Protocol):
 
     def get_whoami(self) -> Document: ...
 
+    def mark(self, label: str) -> Document:
+        """Mark this moment on the charts; return the mark."""
+
     def list_audit(
         self,
         *,

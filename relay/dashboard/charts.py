@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from relay.dashboard.words import span
+from relay.dashboard.marks import Mark, clock, labels_at, place_marks
+from relay.dashboard.plane import BASE, HEIGHT, LEFT, TOP, WIDTH
+from relay.dashboard.words import NOTHING, span
+from relay.queries.documents import MarkDocument
 
 __all__ = [
     "OUTCOMES",
@@ -19,17 +20,13 @@ __all__ = [
     "Chart",
     "Line",
     "Spark",
+    "Step",
     "jobs_chart",
+    "share_chart",
     "spark_of",
     "times_chart",
 ]
 
-WIDTH: Final = 640
-HEIGHT: Final = 180
-# Of the plane: what is left for the words around it.
-LEFT: Final = 60
-TOP: Final = 14
-BASE: Final = 152
 # Of a sparkline, whose steps are one wide.
 SPARK_HEIGHT: Final = 16
 
@@ -40,6 +37,10 @@ OUTCOMES: Final = {
     "retried": gettext_lazy("retried"),
 }
 _QUANTILES: Final = {"p50": "p50", "p95": "p95", "p99": "p99"}
+_SHARE: Final = {"share": gettext_lazy("failed of those that ended")}
+
+_Rows = Sequence[Mapping[str, Any]]
+_Marks = Sequence[MarkDocument]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,16 @@ class Line:
     line: str
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A column of the plane, and what is said of it to who points at it."""
+
+    x: float
+    width: float
+    middle: float
+    text: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     """All that a template needs to draw a chart, and the table behind it."""
@@ -71,7 +82,9 @@ class Chart:
     begins: str
     ends: str
     legend: Sequence[Mapping[str, Any]]
-    rows: Sequence[Mapping[str, Any]]
+    rows: _Rows
+    steps: Sequence[Step]
+    marks: Sequence[Mark] = ()
     bars: Sequence[Bar] = ()
     lines: Sequence[Line] = ()
     width: int = WIDTH
@@ -113,7 +126,7 @@ def spark_of(steps: Sequence[Mapping[str, int]]) -> Spark:
     )
 
 
-def jobs_chart(rows: Sequence[Mapping[str, Any]], id: str = "jobs") -> Chart:
+def jobs_chart(rows: _Rows, id: str = "jobs", marks: _Marks = ()) -> Chart:
     """Return how many attempts ended how, one stack of bars a step."""
     most = max((sum(row[name] for name in OUTCOMES) for row in rows), default=0)
     step = (WIDTH - LEFT) / max(1, len(rows))
@@ -128,41 +141,127 @@ def jobs_chart(rows: Sequence[Mapping[str, Any]], id: str = "jobs") -> Chart:
                 bars.append(_bar(name, x, base, step * 0.8, height))
     totals = {name: sum(row[name] for row in rows) for name in OUTCOMES}
     told = ", ".join(f"{count:,} {OUTCOMES[name]}" for name, count in totals.items())
-    return Chart(
+    return _chart(
+        rows,
+        marks,
+        names=OUTCOMES,
+        shown=lambda row, name: f"{row[name]:,}",
+        said=lambda row, name: f"{row[name]:,} {OUTCOMES[name]}" if row[name] else "",
         id=id,
         text=_("Attempts that ended: {told}").format(told=told),
         most=f"{most:,}",
-        legend=_legend(OUTCOMES),
-        rows=[_row(row, (f"{row[name]:,}" for name in OUTCOMES)) for row in rows],
         bars=bars,
-        begins=_clock(rows[0]["at"]) if rows else "",
-        ends=_clock(rows[-1]["at"]) if rows else "",
     )
 
 
 def times_chart(
-    rows: Sequence[Mapping[str, Any]],
+    rows: _Rows,
     what: Literal["run", "wait"],
     id: str | None = None,
+    marks: _Marks = (),
 ) -> Chart:
     """Return how long attempts ran, or had waited: a line for each quantile."""
     known = [row[what][name] for row in rows for name in _QUANTILES]
     most = max((value for value in known if value is not None), default=0.0)
-    lines = [
-        Line(name, _path([row[what][name] for row in rows], most))
-        for name in _QUANTILES
-    ]
     text = _("How long jobs waited") if what == "wait" else _("How long jobs ran")
-    return Chart(
+    return _chart(
+        rows,
+        marks,
+        names=_QUANTILES,
+        shown=lambda row, name: span(row[what][name]),
+        said=lambda row, name: (
+            "" if row[what][name] is None else f"{name} {span(row[what][name])}"
+        ),
         id=id or what,
         text=_("{what}: up to {most}").format(what=text, most=span(most)),
         most=span(most),
-        legend=_legend(_QUANTILES),
-        rows=[_row(row, (span(row[what][n]) for n in _QUANTILES)) for row in rows],
-        lines=lines,
-        begins=_clock(rows[0]["at"]) if rows else "",
-        ends=_clock(rows[-1]["at"]) if rows else "",
+        lines=[
+            Line(name, _path([row[what][name] for row in rows], most))
+            for name in _QUANTILES
+        ],
     )
+
+
+def share_chart(rows: _Rows, id: str = "share", marks: _Marks = ()) -> Chart:
+    """Return which share of the jobs that ended had failed."""
+    shares = {row["at"]: _share(row) for row in rows}
+    most = max((each for each in shares.values() if each is not None), default=0.0)
+    text = _("Share that failed")
+    return _chart(
+        rows,
+        marks,
+        names=_SHARE,
+        shown=lambda row, _name: _percent(shares[row["at"]]),
+        said=lambda row, _name: (
+            "" if shares[row["at"]] is None else _percent(shares[row["at"]])
+        ),
+        id=id,
+        text=_("{what}: up to {most}").format(what=text, most=_percent(most)),
+        most=_percent(most),
+        lines=[Line("share", _path(list(shares.values()), most))],
+    )
+
+
+def _chart(
+    rows: _Rows,
+    marks: _Marks,
+    *,
+    names: Mapping[str, Any],
+    shown: Callable[[Mapping[str, Any], str], str],
+    said: Callable[[Mapping[str, Any], str], str],
+    text: str,
+    **values: Any,
+) -> Chart:
+    """Return a chart with what all have.
+
+    Args:
+        shown: of a row and a name, what the table says.
+        said: the same for who points at the step; empty for nothing.
+    """
+    starts = [row["at"] for row in rows]
+    at = labels_at(starts, marks)
+    told = ", ".join(f"{each['label']} ({clock(each['at'])})" for each in marks)
+    steps = [
+        (clock(row["at"]), [*filter(None, (said(row, name) for name in names))])
+        for row in rows
+    ]
+    return Chart(
+        text=f"{text}. {_('Marks: {told}').format(told=told)}" if told else text,
+        legend=[{"name": name, "label": label} for name, label in names.items()],
+        rows=[
+            {
+                "at": row["at"],
+                "marks": at[place],
+                "shown": [shown(row, name) for name in names],
+            }
+            for place, row in enumerate(rows)
+        ],
+        steps=list(_steps(steps, at)),
+        marks=place_marks(starts, marks),
+        begins=clock(starts[0]) if starts else "",
+        ends=clock(starts[-1]) if starts else "",
+        **values,
+    )
+
+
+def _steps(
+    steps: Sequence[tuple[str, list[str]]], marks: Sequence[Sequence[str]]
+) -> Iterable[Step]:
+    width = (WIDTH - LEFT) / max(1, len(steps))
+    for place, (begins, said) in enumerate(steps):
+        x = LEFT + width * place
+        told = ", ".join(said) or NOTHING
+        text = " · ".join([f"{begins}: {told}", *marks[place]])
+        yield Step(round(x, 1), round(width, 1), round(x + width / 2, 1), text)
+
+
+def _share(row: Mapping[str, Any]) -> float | None:
+    ended: int = row["completed"] + row["failed"] + row["cancelled"]
+    return row["failed"] / ended if ended else None
+
+
+def _percent(share: float | None) -> str:
+    return NOTHING if share is None else f"{share:.1%}"
 
 
 def _bar(name: str, x: float, y: float, width: float, height: float) -> Bar:
@@ -184,18 +283,3 @@ def _path(values: Sequence[float | None], most: float) -> str:
         parts.append(f"L{x:.1f} {y:.1f}" if is_open else f"M{x - 1:.1f} {y:.1f}h1")
         is_open = True
     return "".join(parts)
-
-
-def _legend(names: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [{"name": name, "label": label} for name, label in names.items()]
-
-
-def _row(row: Mapping[str, Any], shown: Iterable[str]) -> Mapping[str, Any]:
-    return {"at": row["at"], "shown": list(shown)}
-
-
-def _clock(text: str) -> str:
-    at = parse_datetime(text)
-    if at is None:
-        return text
-    return f"{timezone.localtime(at):%m-%d %H:%M}"

@@ -11,14 +11,16 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from relay import queries
+from relay import operations, queries
 from relay.dashboard.access import page
-from relay.dashboard.charts import jobs_chart, times_chart
-from relay.dashboard.drawing import draw
+from relay.dashboard.asking import go_back, not_done, way_back
+from relay.dashboard.charts import jobs_chart, share_chart, times_chart
+from relay.dashboard.drawing import draw, link
+from relay.exceptions import ArgumentError
 from relay.operations import Actor
 from relay.tasks import all_tasks, known_queues
 
-__all__ = ["metrics"]
+__all__ = ["mark", "metrics"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,8 @@ def metrics(request: HttpRequest, actor: Actor) -> HttpResponse:
         "task": task,
         "queues": sorted(known_queues()),
         "tasks": sorted(all_tasks()),
+        "may_mark": actor.may("add_audit"),
+        "longest": operations.LONGEST_LABEL,
     }
     window = _WINDOWS[name]
     parts = {
@@ -73,6 +77,17 @@ def metrics(request: HttpRequest, actor: Actor) -> HttpResponse:
         "totals": lambda: _totals(actor, window, queue, task),
     }
     return draw(request, actor, "metrics.html", values, parts=parts)
+
+
+@page("POST")
+def mark(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """Mark this moment on the charts."""
+    back = way_back(request, link("metrics"))
+    try:
+        label = operations.mark(actor, request.POST.get("label", ""))
+    except ArgumentError as error:
+        return not_done(request, back, error)
+    return go_back(request, back, _("The charts show {label}.").format(label=label))
 
 
 def _charts(
@@ -83,10 +98,12 @@ def _charts(
     )["results"]
     ended = sum(row["completed"] + row["failed"] + row["cancelled"] for row in rows)
     failed = sum(row["failed"] for row in rows)
+    marks = queries.list_marks(actor, span=window.span)["results"]
     return {
-        "jobs": jobs_chart(rows),
-        "waited": times_chart(rows, "wait"),
-        "ran": times_chart(rows, "run"),
+        "jobs": jobs_chart(rows, marks=marks),
+        "failing": share_chart(rows, marks=marks),
+        "waited": times_chart(rows, "wait", marks=marks),
+        "ran": times_chart(rows, "run", marks=marks),
         "ended": ended,
         "failed": failed,
         "share": f"{failed / ended:.1%}" if ended else None,

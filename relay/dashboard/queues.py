@@ -52,9 +52,10 @@ def queue(request: HttpRequest, actor: Actor, name: str) -> HttpResponse:
 
 def _charts(actor: Actor, name: str) -> Mapping[str, Any]:
     rows = queries.get_series(actor, queue=name)["results"]
+    marks = queries.list_marks(actor)["results"]
     return {
-        "jobs": jobs_chart(rows),
-        "times": times_chart(rows, "wait"),
+        "jobs": jobs_chart(rows, marks=marks),
+        "times": times_chart(rows, "wait", marks=marks),
         "totals": queries.get_totals(actor, queue=name)["results"],
     }
 

@@ -58,5 +58,6 @@ urlpatterns = [
     path("bulk/<uuid:bulk_id>/", bulk.bulk_one, name="bulk_one"),
     path("bulk/<uuid:bulk_id>/act/", bulk.act_on_bulk, name="act_on_bulk"),
     path("metrics/", metrics.metrics, name="metrics"),
+    path("metrics/mark/", metrics.mark, name="mark"),
     path("system/", system.system, name="system"),
 ]

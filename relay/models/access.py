@@ -42,7 +42,8 @@ class Audit(models.Model):
     at = models.DateTimeField(db_default=Now())
     # The operation's name in relay.operations, such as cancel_jobs.
     operation = models.TextField()
-    # What it was done to: job, queue, worker, schedule, bulk or token; its id or name.
+    # What it was done to: job, queue, worker, schedule, bulk, token or mark; its id or
+    # name.
     subject = models.TextField()
     target = models.TextField()
     actor = models.TextField()

@@ -33,6 +33,7 @@ from relay.operations.jobs import (
     run_job_now,
     run_jobs_now,
 )
+from relay.operations.marks import LONGEST_LABEL, mark
 from relay.operations.queues import (
     order_queue,
     pause_queue,
@@ -65,6 +66,7 @@ from relay.operations.workers import (
 
 __all__ = [
     "AT_ONCE",
+    "LONGEST_LABEL",
     "PERMISSIONS",
     "QUALIFIERS",
     "SCOPES",
@@ -97,6 +99,7 @@ __all__ = [
     "enqueue_jobs",
     "exactly",
     "from_parameters",
+    "mark",
     "order_queue",
     "parse",
     "pause_queue",

@@ -37,6 +37,7 @@ PERMISSIONS: Final = frozenset(
         "run_schedule",
         "view_metrics",
         "view_audit",
+        "add_audit",
         "view_bulkoperation",
         "view_apitoken",
         "manage_token",

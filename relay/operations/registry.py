@@ -24,7 +24,7 @@ logger = logging.getLogger("relay.operations")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Subject = Literal["job", "queue", "worker", "schedule", "bulk", "token"]
+Subject = Literal["job", "queue", "worker", "schedule", "bulk", "token", "mark"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

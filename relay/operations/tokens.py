@@ -67,6 +67,7 @@ SCOPES: Final[Mapping[str, frozenset[str]]] = {
         "manage_worker",
         "manage_schedule",
         "run_schedule",
+        "add_audit",
     },
     "admin": PERMISSIONS,
 }

@@ -19,6 +19,7 @@ from relay.queries.jobs import (
     list_steps,
     states,
 )
+from relay.queries.marks import list_marks
 from relay.queries.queues import get_queue, list_queues
 from relay.queries.schedules import (
     get_schedule,
@@ -61,6 +62,7 @@ __all__ = [
     "list_history",
     "list_jobs",
     "list_logs",
+    "list_marks",
     "list_occurrences",
     "list_queues",
     "list_schedules",

@@ -14,7 +14,7 @@ from relay.queries.reading import bounded_read, clamped, instant, payload, texte
 
 __all__ = ["list_audit"]
 
-_SUBJECTS: Final = ("job", "queue", "worker", "schedule", "bulk", "token")
+_SUBJECTS: Final = (*("job", "queue", "worker", "schedule", "bulk", "token", "mark"),)
 _COLUMNS: Final = (
     *("id", "operation", "subject", "target", "actor", "source"),
     *("reason", "request_id", "address"),
@@ -32,7 +32,7 @@ def list_audit(
     """Return a page of the record, the latest act first.
 
     Args:
-        subject: job, queue, worker, schedule, bulk or token.
+        subject: job, queue, worker, schedule, bulk, token or mark.
         target: its id or name; only with a subject.
         limit: 1 to 500.
         cursor: next or previous of another page.

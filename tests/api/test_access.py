@@ -61,6 +61,7 @@ MATRIX = {
     "view_bulkoperation": {"read", "operate", "admin"},
     "view_metrics": {"read", "operate", "admin"},
     "view_audit": {"admin"},
+    "add_audit": {"operate", "admin"},
     "view_apitoken": {"admin"},
     "manage_token": {"admin"},
     "enqueue_job": {"submit", "admin"},

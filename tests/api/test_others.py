@@ -62,6 +62,22 @@ def test_a_queue_is_ordered() -> None:
     assert "mail" in {q["name"] for q in said(client.get("/v1/queues"))["results"]}
 
 
+def test_a_moment_is_marked_once_for_a_key() -> None:
+    client = api()
+    body = {"label": "deploy 1.4"}
+
+    made = client.post("/v1/marks", body, Idempotency_Key="deploy-1.4")
+    again = client.post("/v1/marks", body, Idempotency_Key="deploy-1.4")
+
+    assert made.status_code == 201
+    assert said(made)["label"] == "deploy 1.4"
+    assert said(again) == said(made)
+    assert said(client.get("/v1/marks?span=24h"))["results"] == [said(made)]
+    assert client.get("/v1/marks?span=91d").status_code == 400
+    for wrong in ("", " ", "two\nlines", "x" * 101, 4):
+        assert client.post("/v1/marks", {"label": wrong}).status_code == 400
+
+
 def test_a_queue_is_weighed() -> None:
     Queue.objects.create(name="mail")
     client = api()

@@ -305,3 +305,33 @@ def test_a_schedules_form_is_for_who_manages_them(
     answer = browser_of("view_schedule").get(url(name, *where))
 
     assert answer.status_code == 403
+
+
+# --- marks ---------------------------------------------------------------------------
+
+
+def test_a_mark_is_made_and_stands_on_the_charts(browser: Client) -> None:
+    back = url("metrics", query="window=24h")
+    values = {"label": "deploy <1.4>", "back": back}
+
+    answer = browser.post(url("mark"), values)
+
+    assert answer["Location"] == back
+    assert "deploy <1.4>" in said(answer)
+    for where in (back, url("queue", "default")):
+        page = shown(browser.get(where))
+        assert page.count('<g class="mark">') >= 2
+        assert ">deploy &lt;1.4&gt;</text>" in page
+        assert '<div class="small">deploy &lt;1.4&gt;</div>' in page
+        assert "Marks: deploy &lt;1.4&gt; (" in page
+
+
+def test_a_mark_that_is_none_is_refused(browser: Client) -> None:
+    assert "1 to 100 characters" in said(browser.post(url("mark"), {"label": " "}))
+
+
+def test_who_may_not_mark_has_no_form(browser_of: Callable[..., Client]) -> None:
+    looks = browser_of("view_metrics")
+
+    assert url("mark") not in shown(looks.get(url("metrics")))
+    assert looks.post(url("mark"), {"label": "x"}).status_code == 403

@@ -1,4 +1,4 @@
-"""The system as a whole: stats, tasks, doctor, audit, whoami, prune, version."""
+"""The system as a whole: stats, tasks, doctor, mark, audit, whoami, prune, version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relay.cli.paging import show_pages
 from relay.cli.printer import Document
 from relay.cli.session import Session
 from relay.cli.tree import Branch
-from relay.cli.values import span
+from relay.cli.values import filled, span
 from relay.cli.verbs.bulk import start
 from relay.cli.versions import installed_version
 
@@ -52,12 +52,21 @@ def grow(root: Branch) -> None:
         help="of jobs that ended so (default: all three)",
     )
     prune.add_argument("--wait", action="store_true", help="until it is through")
+    mark = root.verb(
+        "mark",
+        _mark,
+        "mark this moment on the charts, such as a deploy",
+        flags.write_flags(),
+    )
+    mark.add_argument(
+        "label", type=filled, metavar="LABEL", help='what it was, such as "deploy 1.4"'
+    )
     audit = root.verb(
         "audit", _audit, "list who did what, the latest first", flags.list_flags()
     )
     audit.add_argument(
         "--subject",
-        choices=("job", "queue", "worker", "schedule", "bulk", "token"),
+        choices=("job", "queue", "worker", "schedule", "bulk", "token", "mark"),
         help="what they did it to",
     )
     audit.add_argument(
@@ -128,6 +137,19 @@ def _doctor(session: Session) -> None:
         raise UnhealthyError(
             f"{len(checks)} check{'s' if len(checks) > 1 else ''} found something"
         )
+
+
+def _mark(session: Session) -> None:
+    label = session.options.label
+    if session.is_dry:
+        session.would(f"mark this moment on the charts: {label}", label=label)
+        return
+    made = session.transport.mark(label)
+    session.show(
+        made,
+        lambda doc: session.say(f"marked {doc['at']}: {doc['label']}"),
+        ids=[made["at"]],
+    )
 
 
 # --- who did what --------------------------------------------------------------------

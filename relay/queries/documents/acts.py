@@ -12,6 +12,8 @@ __all__ = [
     "BulkDetail",
     "BulkDocument",
     "BulkPage",
+    "MarkDocument",
+    "MarkList",
     "TaskDocument",
     "TokenDocument",
     "TokenPage",
@@ -71,6 +73,20 @@ class AuditDocument(TypedDict):
     request_id: str | None
     address: str | None
     detail: Any
+
+
+class MarkDocument(TypedDict):
+    """A moment that charts point out."""
+
+    at: str
+    label: str
+    actor: str
+
+
+class MarkList(TypedDict):
+    """The marks of a span, the latest first."""
+
+    results: list[MarkDocument]
 
 
 class AuditPage(TypedDict):
