@@ -7,7 +7,11 @@ from importlib import import_module
 
 from django.apps import AppConfig
 from django.conf import settings
+from django.core.signals import setting_changed
 from django.utils.module_loading import autodiscover_modules
+
+from relay.conf import get_settings
+from relay.exceptions import SettingsError
 
 __all__ = ["RelayConfig"]
 
@@ -38,6 +42,20 @@ class RelayConfig(AppConfig):
             from relay.backends import discover  # here: needs Django 6.0, or a backport
 
             discover()
+        _follow_test_mode()
+        setting_changed.connect(_follow_test_mode, dispatch_uid="relay.test_mode")
+
+
+def _follow_test_mode(*, setting: str = "RELAY", **_: object) -> None:
+    """Let the mode of RELAY["TEST_MODE"] hold; where none is set, load nothing."""
+    if setting != "RELAY":
+        return
+    try:
+        is_set = get_settings().test_mode is not None
+    except SettingsError:  # check and each use of the settings tell of it
+        return
+    if is_set or "relay.testing.modes" in sys.modules:
+        import_module("relay.testing.modes").follow_setting()
 
 
 def _serves_django_tasks() -> bool:

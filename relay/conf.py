@@ -83,6 +83,7 @@ _SIZES: Final = {
     "max_log_bytes": (1_000, 8 * 1024 * 1024),
 }
 
+TEST_MODES: Final = (None, "inline", "manual", "off")
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 KEY_BYTES: Final = 32
 
@@ -244,6 +245,8 @@ class Settings:
     slow_job: timedelta | None = None
     # Tasks that metrics and statistics tell apart; later ones are one task, "other".
     metrics_max_tasks: int = 200
+    # In tests what an enqueue does where no mode() holds; None and "off" as ever.
+    test_mode: Literal["inline", "manual", "off"] | None = None
     # Of the REST API: a dict with the keys of ApiSettings.
     api: ApiSettings = field(default_factory=ApiSettings)
     # Of the dashboard: a dict with the keys of DashboardSettings.
@@ -272,6 +275,8 @@ class Settings:
         _check_pattern("redacted_names", self.redacted_names)
         for key in _SWITCHES:
             _check_switch(key, getattr(self, key))
+        if self.test_mode not in TEST_MODES:
+            raise _refused("test_mode", self.test_mode, f"give one of {TEST_MODES}")
         if not isinstance(self.capture_logs, bool) and self.capture_logs != "failed":
             raise _refused(
                 "capture_logs", self.capture_logs, 'give True, False or "failed"'

@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-__all__ = ["Health", "bind", "register", "serve"]
+__all__ = ["Health", "bind", "register", "run_beside", "serve"]
 
 # Between two writes of the file.
 WRITE_SECONDS: Final = 1.0
@@ -72,12 +72,13 @@ def serve(
     """Answer over the socket, and write the file, until the process ends."""
     if listening is not None:
         server = _Server(listening, health)
-        _start("relay-probes", server.serve_forever)
+        run_beside("relay-probes", server.serve_forever)
     if file is not None:
-        _start("relay-probe-file", lambda: _keep_writing(health, Path(file)))
+        run_beside("relay-probe-file", lambda: _keep_writing(health, Path(file)))
 
 
-def _start(name: str, target: Callable[[], object]) -> None:
+def run_beside(name: str, target: Callable[[], object]) -> None:
+    """Run something in a thread that the end of the process ends."""
     threading.Thread(target=target, name=name, daemon=True).start()
 
 

@@ -20,6 +20,7 @@ _STATIC: Final = (
     configuration.check_settings,
     configuration.check_backend,
     configuration.check_intervals,
+    configuration.check_atomic_requests,
     configuration.check_pooler,
     configuration.check_pool_size,
     configuration.check_retention,
@@ -43,6 +44,8 @@ _DEPLOYMENT: Final = (
     deployment.check_rate,
     deployment.check_transport,
     deployment.check_keys,
+    configuration.check_kept_connections,
+    configuration.check_test_mode,
 )
 
 

@@ -1,4 +1,4 @@
-"""E001, E005, E006, W001, W002, W005, W006: what the settings alone tell."""
+"""E001, E005, E006, W001, W002, W005, W006, W009: what the settings alone tell."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from relay.conf import read_settings
 from relay.exceptions import SettingsError
 
 __all__ = [
+    "check_atomic_requests",
     "check_backend",
     "check_intervals",
+    "check_kept_connections",
     "check_pool_size",
     "check_pooler",
     "check_retention",
     "check_settings",
+    "check_test_mode",
     "check_time_zone",
 ]
 
@@ -122,6 +125,25 @@ def _sign_of_pooler(database: Mapping[str, Any]) -> str | None:
     return None
 
 
+def check_atomic_requests(**_: object) -> list[CheckMessage]:
+    """W001: requests are transactions of databases that hold no jobs."""
+    relay = readable_settings()
+    if relay is None or connections.settings[relay.database]["ATOMIC_REQUESTS"]:
+        return []
+    return [
+        warning(
+            "W001",
+            f"DATABASES[{alias!r}]['ATOMIC_REQUESTS'] is on, and the jobs are in "
+            f"{relay.database!r}: a job may start before the request that enqueued it "
+            "has committed, and stays where that is rolled back",
+            "Enqueue with using(on_commit=…), as docs/howto/several-databases.md"
+            "#enqueue-after-the-commit-of-another-database shows, and silence this.",
+        )
+        for alias in connections
+        if connections.settings[alias]["ATOMIC_REQUESTS"]
+    ]
+
+
 def check_pool_size(**_: object) -> list[CheckMessage]:
     """W002: Django's pool of connections is smaller than a child's slots."""
     relay = readable_settings()
@@ -141,6 +163,41 @@ def check_pool_size(**_: object) -> list[CheckMessage]:
             f"process and RELAY['CONCURRENCY'] is {relay.concurrency}: jobs wait for "
             "one another's connections, and fail when that takes too long",
             "Raise OPTIONS['pool']['max_size'] to RELAY['CONCURRENCY'] or above.",
+        )
+    ]
+
+
+def check_kept_connections(**_: object) -> list[CheckMessage]:
+    """W002: web processes keep connections, and do not look whether they still are."""
+    relay = readable_settings()
+    database = connections.settings[relay.database] if relay is not None else {}
+    kept = database.get("CONN_MAX_AGE", 0)
+    if kept == 0 or database.get("CONN_HEALTH_CHECKS"):
+        return []
+    return [
+        warning(
+            "W002",
+            f"CONN_MAX_AGE of the jobs' database is {kept}, and CONN_HEALTH_CHECKS is "
+            "off: after a restart or failover of the server each kept connection fails "
+            "one request, and what that was to enqueue is lost",
+            "Set CONN_HEALTH_CHECKS = True, as docs/howto/workers.md#connections has "
+            "it for workers.",
+        )
+    ]
+
+
+def check_test_mode(**_: object) -> list[CheckMessage]:
+    """W009: what is for tests holds where there are none."""
+    relay = readable_settings()
+    if relay is None or relay.test_mode in (None, "off") or settings.DEBUG:
+        return []
+    return [
+        warning(
+            "W009",
+            f"RELAY['TEST_MODE'] is {relay.test_mode!r}, and DEBUG is off: an enqueue "
+            "runs its job at once or tells no worker, as only tests want it",
+            "Set it in the settings of tests alone, as docs/howto/test-your-jobs.md"
+            "#what-an-enqueue-does shows.",
         )
     ]
 

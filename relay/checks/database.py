@@ -11,21 +11,25 @@ from django.apps import apps
 from django.core.checks import CheckMessage
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.migrations.loader import MigrationLoader
 from django.db.models import Index, UniqueConstraint
 
 from relay.checks.code import unknown_queue
 from relay.checks.messages import error, readable_settings, warning
 from relay.models import Job, Queue, Schedule, ScheduleSource
-from relay.queries.soundness import read_skew
+from relay.queries.soundness import read_migrations, read_skew
 from relay.scheduler.lateness import read_lateness
 from relay.scheduler.registry import read_unsynced
 from relay.scheduler.validation import find_errors
 from relay.tasks import all_tasks, known_queues
 
-__all__ = ["check_database"]
+__all__ = ["check_database", "find_lasting"]
 
 OLDEST_POSTGRESQL: Final = 15
+# A small table. Served is a queue also by workers that are quiet for now.
+SERVED: Final = """
+SELECT DISTINCT unnest(queues) FROM relay_worker
+WHERE state IN ('running', 'quiet') AND lease_expires_at > statement_timestamp()
+"""
 
 
 def check_database(
@@ -38,11 +42,25 @@ def check_database(
     connection = connections[relay.database]
     if connection.vendor != "postgresql":
         return []  # E001 has said so
+    # migrate runs the database's checks before it does its work.
+    is_under_way = sys.argv[1:2] == ["migrate"]
+    found = find_lasting(connection, is_under_way=is_under_way)
+    if any(each.id == "relay.E001" for each in found) or _find_unapplied(connection):
+        return found
+    return [*found, *_check_lateness(relay.database), *_check_served(connection)]
+
+
+def find_lasting(
+    connection: BaseDatabaseWrapper, *, is_under_way: bool = False
+) -> list[CheckMessage]:
+    """Return what is wrong until somebody changes it, whoever works at the moment.
+
+    Args:
+        is_under_way: migrate is about to put some of it right.
+    """
     server = list(_check_server(connection))
     if server:
         return server
-    # migrate runs the database's checks before it does its work.
-    is_under_way = sys.argv[1:2] == ["migrate"]
     missing = _find_unapplied(connection)
     if missing:
         return [] if is_under_way else [_unapplied(connection.alias, missing)]
@@ -50,9 +68,8 @@ def check_database(
         *_check_indexes(connection),
         *_check_autovacuum(connection),
         *_check_clock(connection),
-        *_check_rows(relay.database),
-        *_check_lateness(relay.database),
-        *(() if is_under_way else _check_declared(relay.database)),
+        *_check_rows(connection.alias),
+        *(() if is_under_way else _check_declared(connection.alias)),
     ]
 
 
@@ -68,12 +85,7 @@ def _check_server(connection: Any) -> Iterator[CheckMessage]:
 
 
 def _find_unapplied(connection: BaseDatabaseWrapper) -> list[str]:
-    loader = MigrationLoader(connection)
-    return sorted(
-        name
-        for app, name in loader.graph.nodes
-        if app == Job._meta.app_label and (app, name) not in loader.applied_migrations
-    )
+    return read_migrations(connection.alias)["missing"]
 
 
 def _unapplied(alias: str, names: Sequence[str]) -> CheckMessage:
@@ -203,6 +215,27 @@ def _check_lateness(alias: str) -> Iterator[CheckMessage]:
                 f"{row.success_within}",
                 "Look at its occurrences and failed jobs in the admin.",
             )
+
+
+def _check_served(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
+    """W003: workers run, and none of them serves the queue of a task.
+
+    Without any worker nothing is said: nothing runs them yet, as before a deploy.
+    """
+    served = {name for (name,) in _ask(connection, SERVED, [])}
+    tasks: dict[str, list[str]] = {}
+    for name, made in all_tasks().items():
+        tasks.setdefault(made.queue, []).append(name)
+    for queue in sorted(tasks.keys() - served) if served else ():
+        names = sorted(tasks[queue])
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield warning(
+            "W003",
+            f"the task {names[0]!r}{others} puts jobs into the queue {queue!r}, which "
+            "none of the workers that run serves",
+            "Name it in the -q of a relay_worker, as docs/howto/queues.md#"
+            "different-workers-for-different-queues shows.",
+        )
 
 
 def _check_declared(alias: str) -> Iterator[CheckMessage]:

@@ -125,10 +125,13 @@ def _table(row: tuple[Any, ...]) -> TableDocument:
 
 
 def _checks(using: str) -> list[CheckDocument]:
-    """Return what relay's own checks find, those that ask the database too."""
+    """Return what relay's own checks find, those that ask the database too.
+
+    Those of check --deploy are for where DEBUG is off.
+    """
     label = Job._meta.app_label
     found = [
-        *checks.run_checks(tags=[label]),
+        *checks.run_checks(tags=[label], include_deployment_checks=not project.DEBUG),
         *checks.run_checks(tags=[checks.Tags.database], databases=[using]),
     ]
     return [

@@ -11,11 +11,12 @@ from uuid import UUID
 
 from asgiref.sync import iscoroutinefunction
 
+from relay.conf import get_settings
 from relay.engine import enqueue, outside, wakeup
 from relay.engine.new_job import NewJob
 from relay.testing.running import run_inline
 
-__all__ = ["Mode", "mode"]
+__all__ = ["Mode", "follow_setting", "mode"]
 
 Mode = Literal["inline", "manual", "off"]
 
@@ -24,7 +25,17 @@ CalledT = TypeVar("CalledT", bound=Callable[..., Any])
 # Those entered and not left, the innermost last; of the whole process, so that it
 # holds in the threads of a live server too.
 _entered: Final[list[Mode]] = []
+# What RELAY["TEST_MODE"] says: it holds below those, as long as the setting does.
+_set: Final[list[Mode]] = []
 _patches = ExitStack()
+
+
+def follow_setting() -> None:
+    """Let the mode that RELAY["TEST_MODE"] names hold, or none."""
+    named = get_settings().test_mode
+    has_begun = bool(_set or _entered)
+    _set[:] = [] if named is None else [named]
+    _hold(has_begun)
 
 
 class mode:
@@ -42,14 +53,13 @@ class mode:
         self._name = name
 
     def __enter__(self) -> None:
-        if not _entered:
-            _install()
+        has_begun = bool(_set or _entered)
         _entered.append(self._name)
+        _hold(has_begun)
 
     def __exit__(self, *_: object) -> None:
         _entered.pop()
-        if not _entered:
-            _patches.close()
+        _hold(True)
 
     def __call__(self, called: CalledT) -> CalledT:
         if isinstance(called, type):
@@ -72,6 +82,19 @@ class mode:
                 return called(*args, **kwargs)
 
         return cast("CalledT", run)
+
+
+def _hold(has_begun: bool) -> None:
+    """Stand in for the engine's enqueue as long as there is a mode."""
+    is_wanted = bool(_set or _entered)
+    if is_wanted and not has_begun:
+        _install()
+    elif has_begun and not is_wanted:
+        _patches.close()
+
+
+def _current() -> Mode:
+    return (_entered or _set)[-1]
 
 
 def _install() -> None:
@@ -99,13 +122,13 @@ def _install() -> None:
         return done
 
     def _insert_outside(job: NewJob, *, using: str) -> None:
-        if _entered[-1] == "off":
+        if _current() == "off":
             insert_outside(job, using=using)
         else:
             _insert(job, using=using)
 
     def _announce(*args: Any, **kwargs: Any) -> None:
-        if _entered[-1] == "off":
+        if _current() == "off":
             announce(*args, **kwargs)
 
     for module, name, instead in (
@@ -120,6 +143,6 @@ def _install() -> None:
 
 
 def _after(ids: Sequence[UUID], alias: str) -> None:
-    if _entered[-1] == "inline":
+    if _current() == "inline":
         for job_id in ids:
             run_inline(job_id, alias)

@@ -21,7 +21,7 @@ from django.db import connections
 from relay import counts
 from relay.conf import get_settings
 from relay.ids import uuid7
-from relay.probes import serve
+from relay.probes import run_beside, serve
 from relay.worker.bell import Bell
 from relay.worker.brood import Brood
 from relay.worker.child import ChildLoop
@@ -59,6 +59,7 @@ class Parent:
         name: a label for the workers' rows; host-pid unless given.
         probes: a socket that listens, for the keeper to answer probes.
         probe_file: the path of a file for it to keep up to date.
+        look: what the first keeper does in a thread of its own, beside its work.
     """
 
     def __init__(
@@ -70,11 +71,13 @@ class Parent:
         name: str | None = None,
         probes: socket.socket | None = None,
         probe_file: str | None = None,
+        look: Callable[[], object] | None = None,
     ) -> None:
         self._options = options
         # Bound here: a new keeper answers on the same port.
         self._probes = probes
         self._probe_file = probe_file
+        self._look_at_start = look
         self._grace = grace
         lease = get_settings().lease
         self._margin = fence_margin(lease).total_seconds()
@@ -317,6 +320,7 @@ class Parent:
         self._shared.keeper_ticked_at = time.monotonic()
         pid = fork(self._run_keeper)
         self._keeper.process = Process(pid, time.monotonic())
+        self._look_at_start = None
         # What an earlier keeper knew, once more: all of it may be repeated.
         self._channel.forget()
         for index, place in enumerate(self._places):
@@ -346,6 +350,8 @@ class Parent:
         )
         health = WorkerHealth(self._shared, keeper.view)
         serve(health, self._probes, self._probe_file)
+        if self._look_at_start is not None:
+            run_beside("relay-checks", self._look_at_start)
         return keeper.run()
 
     def _start_child(self, index: int, place: Place) -> None:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import sys
 import time
 from datetime import timedelta
+from threading import Thread
 from typing import Any
 
 import pytest
 from django.core.checks import CheckMessage, Tags, run_checks
-from django.db import DatabaseError, connection, connections
+from django.db import DatabaseError, OperationalError, connection, connections
+from django.db.backends.signals import connection_created
+from django.test import override_settings
 from django.utils import timezone
 
-from relay import every, task
+from relay import every, task, tasks
 from relay.checks import TAG
-from relay.models import Queue, Schedule
+from relay.checks.at_start import log_findings
+from relay.exceptions import ReadTimeout
+from relay.models import Queue, Schedule, Worker
 from relay.scheduler import registry
 
 pytestmark = pytest.mark.django_db
@@ -209,6 +214,117 @@ def test_w013_names_a_schedule_that_does_not_succeed() -> None:
 
     assert "no job of the schedule 'report' has completed for 2:00:" in message.msg
     assert "success_within=1:00:00" in message.msg
+
+
+def make_worker(*queues: str, state: str = "running", alive: bool = True) -> None:
+    lease = timedelta(minutes=1 if alive else -1)
+    Worker.objects.create(
+        name="w",
+        host="h",
+        pid=1,
+        queues=list(queues),
+        concurrency=1,
+        version="0",
+        state=state,
+        lease_expires_at=timezone.now() + lease,
+    )
+
+
+@pytest.fixture
+def two_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The only tasks are two of "mail" and one of "default"."""
+    own = {"checks.known": known}
+    monkeypatch.setattr(tasks, "_tasks", own)
+    for name in ("checks.one", "checks.two"):
+        task(name=name, queue="mail")(lambda: None)
+
+
+@pytest.mark.usefixtures("two_queues")
+def test_w003_names_a_tasks_queue_that_no_worker_serves() -> None:
+    assert found("W003") == []  # before the first worker
+    make_worker("default")
+    make_worker("mail", alive=False)
+    make_worker("mail", state="stopped")
+
+    message = only("W003")
+
+    assert "'checks.one' and 1 more puts jobs into the queue 'mail'" in message.msg
+    assert "docs/howto/queues.md#" in str(message.hint)
+    make_worker("mail", state="quiet")
+    assert found("W003") == []
+
+
+# --- as a worker or scheduler starts -------------------------------------------------
+
+
+def checked(alias: str = "default") -> list[Any]:
+    """Run the checks as a start does, in a thread; return the connections it made."""
+    made: list[Any] = []
+
+    def note(connection: Any, **_: object) -> None:
+        made.append(connection)
+
+    connection_created.connect(note)
+    thread = Thread(target=log_findings, args=(alias,))
+    thread.start()
+    thread.join()
+    connection_created.disconnect(note)
+    return made
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_start_logs_what_lasts_over_one_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = time.time
+    monkeypatch.setattr("relay.queries.soundness.time.time", lambda: now() + 60)
+    late = make_schedule(name="late")
+    Schedule.objects.filter(pk=late.pk).update(
+        next_due_at=timezone.now() - timedelta(hours=1)
+    )
+    make_schedule(name="odd", task="checks.unknown")
+    make_worker("nothing")
+
+    with override_settings(RELAY={"TEST_MODE": "manual"}):
+        [used] = checked()
+
+    lines = {line.check: line for line in caplog.records if hasattr(line, "check")}
+    # Neither what is late, as who starts will see to it, nor which queues are served.
+    assert sorted(lines) == ["relay.W009", "relay.W010", "relay.W012"]
+    assert {line.levelname for line in lines.values()} == {"WARNING"}
+    assert "60.0 s behind" in lines["relay.W010"].getMessage()
+    assert used.connection is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_start_logs_nothing_where_all_is_well_or_silenced(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    checked()
+    monkeypatch.setattr("relay.queries.soundness.SKEW_SECONDS", -1.0)
+    with override_settings(SILENCED_SYSTEM_CHECKS=["relay.W010"]):
+        checked()
+
+    assert [line for line in caplog.records if line.name == "relay.checks"] == []
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("error", [OperationalError("away"), ReadTimeout(2)])
+def test_a_start_does_not_fail_with_its_checks(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("relay.checks.at_start.find_lasting", fail)
+    caplog.set_level("INFO", "relay.checks")
+
+    checked()
+
+    [line] = [each for each in caplog.records if each.name == "relay.checks"]
+    assert (line.levelname, line.event) == ("INFO", "checks.not_made")  # type: ignore[attr-defined] # extra
 
 
 def test_w017_names_a_schedule_that_the_database_has_otherwise_or_not() -> None:

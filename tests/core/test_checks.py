@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 from collections.abc import Callable
@@ -39,15 +40,24 @@ def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_declared", {})
 
 
-def found(number: str) -> list[CheckMessage]:
-    return [
-        message for message in run_checks(tags=[TAG]) if message.id == f"relay.{number}"
-    ]
+def found(number: str, *, deploy: bool = False) -> list[CheckMessage]:
+    messages = run_checks(tags=[TAG], include_deployment_checks=deploy)
+    return [message for message in messages if message.id == f"relay.{number}"]
 
 
-def only(number: str) -> CheckMessage:
-    [message] = found(number)
+def only(number: str, *, deploy: bool = False) -> CheckMessage:
+    [message] = found(number, deploy=deploy)
     return message
+
+
+def assert_leads_to_a_part_of_a_page(hint: str) -> None:
+    """Fail unless a page has the heading that the hint names."""
+    named = re.search(r"(docs/[a-z/-]+\.md)#([a-z-]+)", hint)
+    assert named is not None, hint
+    page = (ROOT / named[1]).read_text()
+    titles = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    anchors = {re.sub(r"[^a-z -]", "", t.lower()).replace(" ", "-") for t in titles}
+    assert named[2] in anchors
 
 
 def change_database(monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
@@ -165,6 +175,56 @@ def test_w002_names_a_pool_smaller_than_the_slots(
     assert f"gives {size} connections" in only("W002").msg
     with override_settings(RELAY={"CONCURRENCY": size}):
         assert found("W002") == []
+
+
+def test_w001_names_requests_that_are_no_transactions_of_the_jobs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    change_database(monkeypatch, ATOMIC_REQUESTS=True)
+    assert found("W001") == []  # the jobs commit with the request
+    monkeypatch.setitem(
+        connections.settings,
+        "jobs",
+        connections.settings["default"] | {"ATOMIC_REQUESTS": False},
+    )
+
+    with override_settings(RELAY={"DATABASE": "jobs"}):
+        message = only("W001")
+
+    assert "'default']['ATOMIC_REQUESTS'] is on, and the jobs are in 'jobs'" in (
+        message.msg
+    )
+    assert_leads_to_a_part_of_a_page(str(message.hint))
+
+
+@pytest.mark.parametrize("age", [None, 60])
+def test_w002_names_connections_that_are_kept_and_not_checked(
+    monkeypatch: pytest.MonkeyPatch, age: int | None
+) -> None:
+    change_database(monkeypatch, CONN_MAX_AGE=age, CONN_HEALTH_CHECKS=False)
+
+    message = only("W002", deploy=True)
+
+    assert f"CONN_MAX_AGE of the jobs' database is {age}" in message.msg
+    assert_leads_to_a_part_of_a_page(str(message.hint))
+    change_database(monkeypatch, CONN_HEALTH_CHECKS=True)
+    assert found("W002", deploy=True) == []
+    change_database(monkeypatch, CONN_MAX_AGE=0, CONN_HEALTH_CHECKS=False)
+    assert found("W002", deploy=True) == []
+
+
+@pytest.mark.parametrize("name", ["inline", "manual"])
+def test_w009_names_a_mode_of_tests_where_there_are_none(name: str) -> None:
+    with override_settings(RELAY={"TEST_MODE": name}, DEBUG=False):
+        message = only("W009", deploy=True)
+        assert found("W009") == []  # as manage.py test asks
+    with override_settings(RELAY={"TEST_MODE": name}, DEBUG=True):
+        assert found("W009", deploy=True) == []
+    with override_settings(RELAY={"TEST_MODE": "off"}, DEBUG=False):
+        assert found("W009", deploy=True) == []
+
+    assert f"RELAY['TEST_MODE'] is '{name}'" in message.msg
+    assert_leads_to_a_part_of_a_page(str(message.hint))
 
 
 def test_w003_names_a_declared_queue_that_no_worker_serves() -> None:

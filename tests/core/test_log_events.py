@@ -12,7 +12,8 @@ from tests.docs.pages import ROOT
 from tests.log_page import read_log_page
 
 EVENT = re.compile(
-    r"(job|worker|queue|bulk|duty|scheduler|schedule|metrics|trace|api)\.[a-z_]+"
+    r"(job|worker|queue|bulk|duty|scheduler|schedule|metrics|trace|api|checks)"
+    r"\.[a-z_]+"
 )
 PAGE = read_log_page()
 # Their keys and modules are named as events are.

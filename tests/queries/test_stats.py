@@ -168,6 +168,18 @@ def test_no_key_is_told_and_what_checks_find_is() -> None:
     check(found["checks"][0], documents.CheckDocument)
 
 
+@pytest.mark.parametrize(("debug", "is_told"), [(False, True), (True, False)])
+def test_checks_of_a_deployment_are_told_where_there_may_be_one(
+    debug: bool, is_told: bool
+) -> None:
+    relay = {"API": {"SUBMIT_RATE": 1}}  # counted by each process: W018
+
+    with override_settings(RELAY=relay, DEBUG=debug):
+        found = queries.get_system(ME)["checks"]
+
+    assert ("relay.W018" in [each["id"] for each in found]) is is_told
+
+
 def test_health_asks_nothing_and_readiness_the_database(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

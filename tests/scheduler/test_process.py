@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import queue
 import random
 import select
 import signal
@@ -14,12 +15,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import psycopg
 import pytest
+from django.core.management import call_command
 from django.db import connection as django_connection
 
+from relay.management.commands import relay_scheduler
 from relay.models import Occurrence, Schedule
 from relay.scheduler import process as module
 from relay.scheduler.duty import ScheduleDuty
@@ -325,3 +329,19 @@ def test_a_scheduler_whose_loop_stands_still_is_to_be_restarted(
     [reason] = SchedulerHealth("default").ills()
 
     assert reason.startswith("the loop has not gone round")
+
+
+def test_the_command_has_the_system_checks_made_beside_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checked: queue.Queue[str] = queue.Queue()
+    firing: list[str] = []
+    monkeypatch.setattr(relay_scheduler, "log_findings", checked.put)
+    monkeypatch.setattr(
+        relay_scheduler, "run", lambda alias, *_, **__: firing.append(alias)
+    )
+
+    call_command("relay_scheduler", verbosity=0, stdout=StringIO())
+
+    assert checked.get(timeout=WAIT_SECONDS) == "default"
+    assert firing == ["default"]

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.test import override_settings
 
 from relay import enqueue_many
+from relay.conf import get_settings
 from relay.engine import enqueue, pause, wakeup
-from relay.exceptions import ArgumentError, RelayError
+from relay.exceptions import ArgumentError, RelayError, SettingsError
 from relay.models import Job
 from relay.testing import mode
 from tests.testing import tasks
@@ -145,6 +147,30 @@ def test_modes_nest_and_leave_nothing_behind(ran: list[object]) -> None:
 
     assert ran == ["inline"]
     assert ways() == before
+
+
+def test_a_mode_of_the_settings_holds_where_no_other_does(ran: list[object]) -> None:
+    before = wakeup.announce
+
+    with override_settings(RELAY={"TEST_MODE": "inline"}):
+        tasks.note.enqueue("set")
+        with mode("manual"), override_settings(RELAY={}):
+            tasks.note.enqueue("manual")
+        tasks.note.enqueue("set again")
+        with override_settings(RELAY={"TEST_MODE": "manual"}):
+            tasks.note.enqueue("waits")
+    tasks.note.enqueue("off")
+
+    assert ran == ["set", "set again"]
+    assert wakeup.announce is before
+
+
+def test_a_mode_that_there_is_not_is_refused() -> None:
+    with (
+        override_settings(RELAY={"TEST_MODE": "eager"}),
+        pytest.raises(SettingsError, match="'inline'"),
+    ):
+        get_settings()
 
 
 @mode("inline")

@@ -43,7 +43,11 @@ def test_a_worker_serves_the_queues_it_was_given_and_no_other(
     database: Database, workers: Workers
 ) -> None:
     database.session.execute("INSERT INTO relay_queue (name) VALUES ('mail')")
-    workers.start("-q", "mail:3")
+    database.session.execute(
+        "INSERT INTO relay_schedule (id, name, task, cron, args, next_due_at) "
+        "VALUES (gen_random_uuid(), 'odd', 'no.task', '0 0 1 1 *', '{}', '2999-01-01')"
+    )
+    worker = workers.start("-q", "mail:3")
     other = database.enqueue_one("quick")
     mail = database.enqueue_one("quick", queue="mail")
 
@@ -51,6 +55,8 @@ def test_a_worker_serves_the_queues_it_was_given_and_no_other(
 
     assert database.job(other)["state"] == "queued"
     assert database.ask("SELECT queues FROM relay_worker") == ["mail"]
+    # The system checks of a start, from the keeper.
+    until(lambda: "'odd' names the task 'no.task', which is not" in worker.text())
 
 
 def test_a_child_is_replaced_after_so_many_jobs(

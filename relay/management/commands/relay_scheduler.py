@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
 from relay import metrics
+from relay.checks.at_start import log_findings
 from relay.conf import get_settings
 from relay.management.console import RelayCommand, check_vendor, explained, show_logs
 from relay.management.probing import add_probe_arguments, bind_probes, show_gauges
-from relay.probes import serve
+from relay.probes import run_beside, serve
 from relay.scheduler.process import SchedulerHealth, StopSignal, run
 from relay.scheduler.registry import sync_declared
 
@@ -56,4 +58,5 @@ class Command(RelayCommand):
             serve(health, bind_probes(options["probe_port"]), options["probe_file"])
             self.stdout.write(f"firing the schedules of {alias}; Ctrl-C stops")
             self.stdout.flush()
+            run_beside("relay-checks", partial(log_findings, alias))
             run(alias, stop, health=health)

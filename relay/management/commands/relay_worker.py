@@ -10,11 +10,13 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError, connections
 
+from relay.checks.at_start import log_findings
 from relay.conf import check_queue_name, get_settings
 from relay.engine.connection import is_outage
 from relay.engine.weight import LARGEST_WEIGHT
@@ -127,6 +129,7 @@ class Command(RelayCommand):
             name=options["name"],
             probes=bind_probes(options["probe_port"]),
             probe_file=options["probe_file"],
+            look=partial(log_findings, alias),
         )
         if options["verbosity"]:
             self._say_what_runs(queues, options)
