@@ -152,6 +152,8 @@ SELECT relname, n_dead_tup::float8 FROM pg_stat_user_tables
 WHERE schemaname = current_schema AND starts_with(relname, 'relay_')
 """
 
+POSTGRES: Final = "SELECT current_setting('server_version'), 1"
+
 # By the gauge's name; each gives the labels and then the value.
 STATEMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "relay_queue_latency_seconds": (LATENCY,),
@@ -163,6 +165,7 @@ STATEMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "relay_schedule_last_success_timestamp_seconds": (SUCCESS,),
     "relay_table_bytes": (BYTES,),
     "relay_table_dead_rows": (DEAD,),
+    "relay_postgres_info": (POSTGRES,),
 }
 
 

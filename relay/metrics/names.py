@@ -122,6 +122,7 @@ DATABASE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     ),
     "relay_table_bytes": ("Size on disk, with indexes.", ("table",)),
     "relay_table_dead_rows": ("Dead rows, as PostgreSQL estimates them.", ("table",)),
+    "relay_postgres_info": ("1; the label says which PostgreSQL it is.", ("version",)),
     "relay_collector_duration_seconds": ("How long the last collection took.", ()),
     "relay_collector_success": ("1 if the last collection read all of it.", ()),
 }

@@ -100,6 +100,7 @@ def test_schedules_and_tables_are_told(registry: CollectorRegistry) -> None:
     assert value(registry, name, schedule="nightly") == 0
     assert (value(registry, "relay_table_bytes", table="relay_job") or 0) > 0
     assert value(registry, "relay_table_dead_rows", table="relay_job") is not None
+    assert 'relay_postgres_info{version="1' in generate_latest(registry).decode()
 
 
 def test_the_database_is_asked_once_in_five_seconds(
