@@ -58,7 +58,7 @@ def test_an_occurrence_its_job_and_its_attempt_are_one_trace(spans: Spans) -> No
     assert (fired.kind, fired.parent) == (SpanKind.INTERNAL, None)
     assert about(fired) == {"relay.schedule": "nightly", "relay.occurrence": due_at}
     assert (sent.kind, parent_of(sent)) == (SpanKind.PRODUCER, id_of(fired))
-    assert about(sent)["messaging.message.id"] == str(job.id)
+    assert about(sent)["relay.job.id"] == str(job.id)
     assert parent_of(processed) == id_of(sent)
     assert len({trace_of(each) for each in (fired, sent, processed)}) == 1
 
@@ -97,7 +97,7 @@ def test_what_a_person_starts_goes_on_with_their_request(spans: Spans) -> None:
     sent, processed = spans.one("send default"), spans.one("process default")
     assert parent_of(sent) == request.get_span_context().span_id
     assert parent_of(processed) == id_of(sent)
-    assert about(sent)["messaging.message.id"] == str(job.id)
+    assert about(sent)["relay.job.id"] == str(job.id)
     assert spans.named("schedule nightly") == []
 
 

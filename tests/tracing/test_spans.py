@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib import metadata
 
 import pytest
 from django.db import IntegrityError, transaction
@@ -19,7 +20,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from relay import Snooze, Unique, current_job, enqueue_many, task, traces
+from relay import Snooze, Unique, current_job, enqueue_many, task, traces, tracing
 from relay.ids import uuid7
 from relay.logging import JSONFormatter
 from relay.models import Job
@@ -141,12 +142,47 @@ def test_a_span_says_which_job_and_attempt_it_is_of(spans: Spans) -> None:
     drain()
 
     attributes = dict(spans.one("process default").attributes or {})
-    assert attributes["messaging.message.id"] == str(job.id)
+    assert attributes["relay.job.id"] == str(job.id)
     assert attributes["relay.task"] == "tests.traces.acoroutine"
     assert attributes["relay.attempt"] == 1
-    assert attributes["messaging.system"] == "relay"
-    assert attributes["messaging.operation.name"] == "process"
+    assert attributes["relay.operation"] == "process"
+    assert attributes["relay.queue"] == "default"
     assert isinstance(attributes["relay.wait_s"], float)
+    assert not any(name.startswith("messaging.") for name in attributes)
+
+
+@pytest.mark.parametrize("asked", ["messaging", "http, messaging/dup"])
+def test_it_has_the_names_of_messaging_where_they_are_asked_for(
+    asked: str, spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", asked)
+    traces.install(OpenTelemetryTracer(spans.provider))
+    job = child.enqueue()
+
+    drain()
+
+    sent = dict(spans.one("send default").attributes or {})
+    processed = dict(spans.one("process default").attributes or {})
+    for operation, attributes in (("send", sent), ("process", processed)):
+        assert attributes["messaging.system"] == "relay"
+        assert attributes["messaging.operation.name"] == operation
+        assert attributes["messaging.operation.type"] == operation
+        assert attributes["messaging.destination.name"] == "default"
+        assert attributes["messaging.message.id"] == str(job.id)
+        assert attributes["relay.job.id"] == str(job.id)
+    assert processed["messaging.client.id"] == processed["relay.worker.id"]
+
+
+def test_the_names_of_messaging_tell_how_many_there_are(
+    spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", "messaging")
+    traces.install(OpenTelemetryTracer(spans.provider))
+
+    enqueue_many([child.job()] * 2)
+
+    attributes = spans.one("send default").attributes or {}
+    assert attributes["messaging.batch.message_count"] == 2
 
 
 def test_many_at_once_have_a_span_each_below_one(spans: Spans) -> None:
@@ -156,12 +192,12 @@ def test_many_at_once_have_a_span_each_below_one(spans: Spans) -> None:
 
     sent = spans.one("send default")
     assert sent.kind is SpanKind.CLIENT
-    assert (sent.attributes or {})["messaging.batch.message_count"] == 2
+    assert (sent.attributes or {})["relay.jobs"] == 2
     created = [spans.one("create default"), spans.one("create first")]
     assert {one.kind for one in created} == {SpanKind.PRODUCER}
     assert {parent_of(one) for one in created} == {id_of(sent)}
     attributes = [dict(one.attributes or {}) for one in created]
-    assert [each["messaging.message.id"] for each in attributes] == [
+    assert [each["relay.job.id"] for each in attributes] == [
         str(job.id) for job in jobs
     ]
     assert [each["relay.priority"] for each in attributes] == [0, 3]
@@ -178,7 +214,7 @@ def test_more_at_once_are_one_span_and_share_its_context(spans: Spans) -> None:
     sent = spans.named("send default")[0]
     assert sent.kind is SpanKind.PRODUCER
     assert spans.named("create default") == []
-    assert (sent.attributes or {})["messaging.batch.message_count"] == 3
+    assert (sent.attributes or {})["relay.jobs"] == 3
     processed = spans.named("process default")
     assert [parent_of(one) for one in processed].count(id_of(sent)) == 3
 
@@ -199,7 +235,7 @@ def test_a_send_names_the_job_that_it_made_or_found(spans: Spans) -> None:
     first, second = unique.enqueue(), unique.enqueue()
 
     named = [(one.attributes or {}) for one in spans.named("send default")]
-    assert [one["messaging.message.id"] for one in named] == [str(first.id)] * 2
+    assert [one["relay.job.id"] for one in named] == [str(first.id)] * 2
     assert second.is_duplicate
 
 
@@ -371,3 +407,16 @@ def test_a_provider_that_is_set_later_is_noticed(
 
     assert (before, at_once, made.is_on) == (False, False, True)
     provider.shutdown()
+
+
+def test_a_project_with_an_older_api_starts_without_spans(
+    spans: Spans, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(metadata, "version", lambda name: "1.9.1")
+    before = traces._tracer
+
+    tracing.install()
+
+    assert traces._tracer is before
+    [record] = caplog.records
+    assert vars(record)["event"] == "trace.too_old"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +18,8 @@ from django.test import Client, override_settings
 from django.urls import path
 from opentelemetry import trace
 from opentelemetry.propagate import extract
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -43,11 +46,37 @@ class Spans:
         self._exporter = InMemorySpanExporter()
         self.provider = TracerProvider()
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.tracer = OpenTelemetryTracer(self.provider)
+        self._reader = InMemoryMetricReader()
+        self._meters = MeterProvider(metric_readers=[self._reader])
+        self.tracer = OpenTelemetryTracer(self.provider, self._meters)
 
     def named(self, start: str) -> list[ReadableSpan]:
         found = self._exporter.get_finished_spans()
         return [span for span in found if span.name.startswith(start)]
+
+    def measured(self, name: str) -> dict[str, float]:
+        """Return a metric's sums, or how often it was measured, by operation."""
+        data = self._reader.get_metrics_data()
+        assert data is not None
+        return sums([json.loads(data.to_json())], name)
+
+    def shutdown(self) -> None:
+        self.provider.shutdown()
+        self._meters.shutdown()
+
+
+def sums(exports: list[dict[str, Any]], name: str) -> dict[str, float]:
+    """Return the sums of a metric, or how often it was measured, by operation."""
+    found: Counter[str] = Counter()
+    for export in exports:
+        for resource in export["resource_metrics"]:
+            for scope in resource["scope_metrics"]:
+                for metric in scope["metrics"]:
+                    for point in metric["data"]["data_points"]:
+                        if metric["name"] == name:
+                            operation = point["attributes"]["messaging.operation.name"]
+                            found[operation] += point.get("count") or point["value"]
+    return found
 
 
 @pytest.fixture
@@ -56,7 +85,7 @@ def spans() -> Iterator[Spans]:
     traces.install(made.tracer)
     yield made
     traces.install(before)
-    made.provider.shutdown()
+    made.shutdown()
 
 
 @pytest.fixture
@@ -90,9 +119,12 @@ def test_a_claim_that_brings_jobs_is_a_span_that_links_to_their_enqueues(
     assert {span.name for span in received} == {"receive default"}
     assert {span.kind for span in received} == {SpanKind.CLIENT}
     assert [link for span in received for link in linked(span)] == [PARENT[36:52]] * 2
-    counts = [about(span)["messaging.batch.message_count"] for span in received]
+    counts = [about(span)["relay.jobs"] for span in received]
     assert sum(counts) == 3
     assert {span.parent for span in received} == {None}
+    assert spans.measured("messaging.client.consumed.messages") == {"receive": 3}
+    times = spans.measured("messaging.client.operation.duration")
+    assert times == {"receive": len(received)}
 
 
 def ends(
@@ -136,11 +168,13 @@ def test_the_write_of_an_end_is_a_span_below_that_of_its_attempt(
     ends(child, job, verb)
 
     [settled] = spans.named("settle default")
-    assert about(settled)["messaging.client.id"] == str(child.worker_id)
+    assert about(settled)["relay.worker.id"] == str(child.worker_id)
     assert (settled.kind, about(settled)["relay.outcome"]) == (SpanKind.CLIENT, state)
     assert settled.parent is not None
     assert trace.format_span_id(settled.parent.span_id) == RAN[36:52]
     assert spans.tracer.ran(job.id, 1) is None
+    times = spans.measured("messaging.client.operation.duration")
+    assert times["settle"] == 1
     # For the next attempt to link to; a result is followed by none.
     meta = rows.job_row(duty, job.id)["meta"]
     assert meta == (None if verb == "complete" else {"otel": {"previous": RAN}})
@@ -264,3 +298,10 @@ def test_a_request_its_job_and_the_job_of_that_are_one_trace(
     ]
     assert outcomes == ["retrying", "completed", "completed"]
     assert len(all_named("receive default")) >= 3
+    # Each process has told its part: the child, and the one that ran a job apart.
+    lines = file.with_name(f"{file.name}.metrics").read_text().splitlines()
+    exports = [json.loads(line) for line in lines]
+    exports = list({each["pid"]: each for each in exports}.values())
+    assert sums(exports, "messaging.process.duration") == {"process": 3}
+    assert sums(exports, "messaging.client.consumed.messages") == {"receive": 3}
+    assert sums(exports, "messaging.client.sent.messages") == {"send": 1}
