@@ -10,7 +10,7 @@ import psycopg
 from django.db import IntegrityError, transaction
 
 from relay.engine import rules, wakeup
-from relay.engine.acts import ActReport, only
+from relay.engine.acts import ActReport, Why, only, written
 from relay.engine.connection import fetch_all
 from relay.exceptions import StateConflict
 
@@ -37,8 +37,9 @@ WITH locked AS MATERIALIZED (
     FOR NO KEY UPDATE
 ), """
 _NOTED: Final = """, noted AS (
-    INSERT INTO relay_history (job_id, at, event, attempt, actor)
-    SELECT id, clock_timestamp(), %(event)s, attempt, %(actor)s FROM changed
+    INSERT INTO relay_history (job_id, at, event, attempt, actor, detail)
+    SELECT id, clock_timestamp(), %(event)s, attempt, %(actor)s, %(why)s::jsonb
+    FROM changed
 )
 SELECT locked.id, locked.state, changed.id IS NOT NULL, changed.queue,
        changed.priority, changed.ready_seq
@@ -66,8 +67,9 @@ CANCEL: Final = (
     WHERE job.id = locked.id AND locked.state = 'running' AND NOT locked.is_asked
     RETURNING job.id, job.attempt
 ), noted_asked AS (
-    INSERT INTO relay_history (job_id, at, event, attempt, actor)
-    SELECT id, clock_timestamp(), 'cancel_request', attempt, %(actor)s FROM asked
+    INSERT INTO relay_history (job_id, at, event, attempt, actor, detail)
+    SELECT id, clock_timestamp(), 'cancel_request', attempt, %(actor)s, %(why)s::jsonb
+    FROM asked
 )"""
     + _NOTED
 )
@@ -158,7 +160,9 @@ def cancel(job_id: UUID, *, actor: str | None, using: str) -> bool:
     return bool(report.done)
 
 
-def cancel_many(job_ids: Iterable[UUID], *, actor: str | None, using: str) -> ActReport:
+def cancel_many(
+    job_ids: Iterable[UUID], *, actor: str | None, using: str, why: Why | None = None
+) -> ActReport:
     """Cancel the jobs, or ask their workers to stop them; see cancel().
 
     Transaction: one statement; joins the caller's on Django's connection.
@@ -169,6 +173,7 @@ def cancel_many(job_ids: Iterable[UUID], *, actor: str | None, using: str) -> Ac
         using=using,
         event="cancel",
         actor=actor,
+        why=written(why),
         **rules.values(),
     )
     asked = tuple(skip.job_id for skip in report.skipped if skip.state == "running")
@@ -195,7 +200,9 @@ def retry(job_id: UUID, *, actor: str | None, using: str) -> None:
     only(retry_many([job_id], actor=actor, using=using))
 
 
-def retry_many(job_ids: Iterable[UUID], *, actor: str | None, using: str) -> ActReport:
+def retry_many(
+    job_ids: Iterable[UUID], *, actor: str | None, using: str, why: Why | None = None
+) -> ActReport:
     """Make those of the jobs ready again that failed or were cancelled; see retry().
 
     They keep the order among themselves in which they were last ready, unless one of
@@ -203,26 +210,26 @@ def retry_many(job_ids: Iterable[UUID], *, actor: str | None, using: str) -> Act
 
     Transaction: one; joins the caller's on Django's connection.
     """
-    ids = sorted(set(job_ids))
+    ids, by = sorted(set(job_ids)), {"actor": actor, "why": written(why)}
     try:
         with transaction.atomic(using=using):
-            return _act(RETRY, ids, using=using, event="retry", actor=actor)
+            return _act(RETRY, ids, using=using, event="retry", **by)
     except IntegrityError as error:
         if not _is_key_taken(error):
             raise
     with transaction.atomic(using=using):
-        reports = [_retry_one(job_id, actor=actor, using=using) for job_id in ids]
+        reports = [_retry_one(job_id, using=using, **by) for job_id in ids]
     return ActReport(
         tuple(job_id for report in reports for job_id in report.done),
         tuple(conflict for report in reports for conflict in report.skipped),
     )
 
 
-def _retry_one(job_id: UUID, *, actor: str | None, using: str) -> ActReport:
+def _retry_one(job_id: UUID, *, using: str, **noted: str | None) -> ActReport:
     try:
         with transaction.atomic(using=using):
             fetch_all(FREE_KEY, {"id": job_id}, using=using)
-            return _act(RETRY, [job_id], using=using, event="retry", actor=actor)
+            return _act(RETRY, [job_id], using=using, event="retry", **noted)
     except IntegrityError as error:
         if not _is_key_taken(error):
             raise
@@ -256,13 +263,14 @@ def run_now(job_id: UUID, *, actor: str | None, using: str) -> None:
 
 
 def run_now_many(
-    job_ids: Iterable[UUID], *, actor: str | None, using: str
+    job_ids: Iterable[UUID], *, actor: str | None, using: str, why: Why | None = None
 ) -> ActReport:
     """Make those of the jobs ready that are due later; see run_now().
 
     Transaction: one statement; joins the caller's on Django's connection.
     """
-    return _act(RUN_NOW, job_ids, using=using, event="run_now", actor=actor)
+    by = {"actor": actor, "why": written(why)}
+    return _act(RUN_NOW, job_ids, using=using, event="run_now", **by)
 
 
 def _act(

@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db import transaction
 
 from relay.engine import wakeup
+from relay.engine.acts import Why
 from relay.engine.connection import fetch_all
 from relay.exceptions import StateConflict
 
@@ -114,7 +115,12 @@ class Edit:
 
 
 def edit(
-    job_id: UUID, change: Edit, *, actor: str | None, using: str
+    job_id: UUID,
+    change: Edit,
+    *,
+    actor: str | None,
+    using: str,
+    why: Why | None = None,
 ) -> dict[str, list[Any]]:
     """Change a job that is blocked, scheduled, queued or retrying.
 
@@ -139,7 +145,7 @@ def edit(
         found = _differences(json.loads(before), json.loads(after))
         if change.args is not None:
             found["args"] = [None, None]
-        detail = json.dumps(found)
+        detail = json.dumps({**found, **(why or {})})
         values = {"id": job_id, "attempt": attempt, "actor": actor, "detail": detail}
         fetch_all(NOTE, values, using=using)
         if state == "queued":

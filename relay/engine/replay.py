@@ -11,7 +11,7 @@ from django.db import transaction
 
 from relay import sensitive
 from relay.engine import wakeup
-from relay.engine.acts import ActReport
+from relay.engine.acts import ActReport, Why, written
 from relay.engine.connection import fetch_all
 from relay.exceptions import StateConflict
 from relay.ids import uuid7
@@ -73,7 +73,7 @@ WITH chosen AS MATERIALIZED (
 ), noted AS (
     INSERT INTO relay_history (job_id, at, event, attempt, actor, detail)
     SELECT original.id, clock_timestamp(), 'replay', original.attempt, %(actor)s,
-           jsonb_build_object('job', made.id)
+           jsonb_build_object('job', made.id) || coalesce(%(why)s::jsonb, '{}')
     FROM made JOIN relay_job AS original ON original.id = made.replay_of
 )
 SELECT replay_of, id, queue, priority, ready_seq, sealed FROM made
@@ -92,6 +92,7 @@ def replay(
     *,
     actor: str | None,
     using: str,
+    why: Why | None = None,
     arguments: Callable[[UUID], str] | None = None,
 ) -> UUID:
     """Enqueue a new job like this ended one and return its id.
@@ -116,19 +117,21 @@ def replay(
     after commit.
     """
     replays, conflicts = _replay(
-        [job_id], actor=actor, using=using, arguments=arguments
+        [job_id], actor=actor, using=using, why=why, arguments=arguments
     )
     if conflicts:
         raise conflicts[0]
     return replays[job_id]
 
 
-def replay_many(job_ids: Iterable[UUID], *, actor: str | None, using: str) -> ActReport:
+def replay_many(
+    job_ids: Iterable[UUID], *, actor: str | None, using: str, why: Why | None = None
+) -> ActReport:
     """Enqueue a new job like each of these that has ended; see replay().
 
     Transaction: one; joins the caller's on Django's connection.
     """
-    replays, conflicts = _replay(job_ids, actor=actor, using=using)
+    replays, conflicts = _replay(job_ids, actor=actor, using=using, why=why)
     return ActReport(tuple(sorted(replays)), tuple(conflicts))
 
 
@@ -143,6 +146,7 @@ def _replay(
     *,
     actor: str | None,
     using: str,
+    why: Why | None,
     arguments: Callable[[UUID], str] | None = None,
 ) -> tuple[dict[UUID, UUID], list[StateConflict]]:
     ids = sorted(set(job_ids))
@@ -157,6 +161,7 @@ def _replay(
                 "replay_ids": [uuid7() for _ in ended],
                 "asked_at": locked[0][2],
                 "actor": actor,
+                "why": written(why),
             }
             replays = _make(values, using=using, arguments=arguments)
     return replays, [

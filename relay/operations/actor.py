@@ -13,7 +13,7 @@ from relay.conf import get_settings
 from relay.exceptions import NotAllowed, SettingsError
 from relay.operations.rights import Rights, asked_permissions, permission_of_task
 
-__all__ = ["PERMISSIONS", "Actor", "Source"]
+__all__ = ["PERMISSIONS", "Actor", "Source", "why_of"]
 
 Source = Literal["dashboard", "admin", "api", "cli", "system"]
 
@@ -46,6 +46,8 @@ PERMISSIONS: Final = frozenset(
 
 # Longest that a reason, a name or a request's id is written.
 _LONGEST: Final = 500
+# The same in the history of each job.
+_SHORT: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,11 @@ class Actor:
             request_id=request_id or request.headers.get("X-Request-ID"),
             address=request.META.get("REMOTE_ADDR") or None,
         )
+
+    @property
+    def why(self) -> dict[str, str]:
+        """What is told of an act in the histories of its jobs, besides the name."""
+        return why_of(self.source, self.reason, self.request_id)
 
     def may(self, permission: str) -> bool:
         """Tell whether they have the permission; with READ_ONLY only to look."""
@@ -185,6 +192,15 @@ class Actor:
         else:
             remedy = f"is missing, for which {what} asks"
         raise NotAllowed(self.name, operation.replace("_", " "), asked, remedy)
+
+
+def why_of(source: str, reason: str | None, request_id: str | None) -> dict[str, str]:
+    """Return what the histories of an act's jobs tell, without what is not known.
+
+    It is short, as each job of a bulk operation has it; the record has it whole.
+    """
+    known = {"source": source, "reason": reason, "request_id": request_id}
+    return {name: text[:_SHORT] for name, text in known.items() if text}
 
 
 def _name_of(user: Any) -> str:

@@ -21,7 +21,7 @@ from relay.exceptions import ArgumentError, Conflict, DecodeError, MissingKey, N
 from relay.failure import Failure
 from relay.models import BulkOperation, BulkState
 from relay.operations import matching
-from relay.operations.actor import Actor
+from relay.operations.actor import Actor, why_of
 from relay.operations.filters import parse
 from relay.operations.job_filter import JobFilter, Term
 from relay.operations.jobs import VERBS
@@ -344,9 +344,10 @@ class _Run:
             rights = Rights.of_document(bulk.rights)
             ids, skipped = parted(rights, ids, using=self._using)
             refused = ActReport((), skipped)
+        why = why_of(bulk.source, bulk.reason, bulk.request_id)
         try:
             with transaction.atomic(using=self._using):
-                return [(act(ids, bulk.actor, self._using), 0), (refused, 0)]
+                return [(act(ids, bulk.actor, why, self._using), 0), (refused, 0)]
         except (DecodeError, MissingKey):
             if len(ids) == 1:
                 return [(ActReport((), ()), 1), (refused, 0)]

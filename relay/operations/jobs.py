@@ -12,7 +12,7 @@ import psycopg.errors
 from django.db import IntegrityError
 
 from relay.engine import control, delete, edit, replay
-from relay.engine.acts import ActReport
+from relay.engine.acts import ActReport, Why
 from relay.engine.connection import fetch_all
 from relay.exceptions import (
     ArgumentError,
@@ -222,7 +222,7 @@ def change(act: Act, verb: str, ids: Sequence[UUID]) -> ActReport:
     refused: tuple[StateConflict, ...] = ()
     if verb == "replay":
         ids, refused = parted(act.actor.limits, ids, using=act.using)
-    report = VERBS[verb](ids, act.actor.name, act.using)
+    report = VERBS[verb](ids, act.actor.name, act.actor.why, act.using)
     report = replace(report, skipped=(*report.skipped, *refused))
     for job_id in report.done:
         act.note(job_id)
@@ -232,21 +232,21 @@ def change(act: Act, verb: str, ids: Sequence[UUID]) -> ActReport:
     return report
 
 
-# What a bulk operation may do as well, by its name there.
-VERBS: Final[Mapping[str, Callable[[Sequence[UUID], str, str], ActReport]]] = {
-    "cancel": lambda ids, actor, using: control.cancel_many(
-        ids, actor=actor, using=using
+# What a bulk operation may do as well, by its name there; by whom, why, and where.
+VERBS: Final[Mapping[str, Callable[[Sequence[UUID], str, Why, str], ActReport]]] = {
+    "cancel": lambda ids, actor, why, using: control.cancel_many(
+        ids, actor=actor, using=using, why=why
     ),
-    "retry": lambda ids, actor, using: control.retry_many(
-        ids, actor=actor, using=using
+    "retry": lambda ids, actor, why, using: control.retry_many(
+        ids, actor=actor, using=using, why=why
     ),
-    "replay": lambda ids, actor, using: replay.replay_many(
-        ids, actor=actor, using=using
+    "replay": lambda ids, actor, why, using: replay.replay_many(
+        ids, actor=actor, using=using, why=why
     ),
-    "run_now": lambda ids, actor, using: control.run_now_many(
-        ids, actor=actor, using=using
+    "run_now": lambda ids, actor, why, using: control.run_now_many(
+        ids, actor=actor, using=using, why=why
     ),
-    "delete": lambda ids, actor, using: delete.delete_many(ids, using=using),
+    "delete": lambda ids, actor, why, using: delete.delete_many(ids, using=using),
 }
 
 # --- one -----------------------------------------------------------------------------
@@ -320,7 +320,11 @@ def replay_job(
         arguments = encoder(original, args, kwargs)
     try:
         new_id = replay.replay(
-            job_id, actor=act.actor.name, using=act.using, arguments=arguments
+            job_id,
+            actor=act.actor.name,
+            using=act.using,
+            why=act.actor.why,
+            arguments=arguments,
         )
     except StateConflict as conflict:
         raise _raised(conflict) from None
@@ -346,7 +350,13 @@ def edit_job(
     """
     change = _edit_of(act, job_id, options)
     try:
-        found = edit.edit(job_id, change, actor=act.actor.name, using=act.using)
+        found = edit.edit(
+            job_id,
+            change,
+            actor=act.actor.name,
+            using=act.using,
+            why=act.actor.why,
+        )
     except StateConflict as conflict:
         raise _raised(conflict) from None
     act.note(job_id, **found)

@@ -41,7 +41,9 @@ def run_schedule(act: Act, schedule_id: UUID) -> UUID:
     found = rows.select_for_update(no_key=True).values_list("task", "queue")
     for task, queue in found:
         _require(act, task, queue)
-    job_id = acts.run_now(schedule_id, actor=act.actor.name, using=act.using)
+    job_id = acts.run_now(
+        schedule_id, actor=act.actor.name, using=act.using, why=act.actor.why
+    )
     act.note(name, job=str(job_id))
     return job_id
 

@@ -11,6 +11,7 @@ from django.db import connections, transaction
 
 from relay import origin, traces
 from relay.engine import enqueue
+from relay.engine.acts import Why, written
 from relay.engine.new_job import NewJob
 from relay.exceptions import ScheduleError
 from relay.scheduler.job import make_job
@@ -26,7 +27,7 @@ SELECT id, task, args::text, queue, priority FROM relay_schedule WHERE id = %(id
 NOTE_RUN: Final = """
 INSERT INTO relay_history (job_id, at, event, actor, detail)
 SELECT %(job_id)s::uuid, clock_timestamp(), 'run_schedule', %(actor)s,
-       jsonb_build_object('schedule', name)
+       jsonb_build_object('schedule', name) || coalesce(%(why)s::jsonb, '{}')
 FROM relay_schedule WHERE id = %(schedule_id)s::uuid
 """
 
@@ -71,7 +72,9 @@ class _Row:
     priority: int | None
 
 
-def run_now(schedule_id: UUID, *, actor: str | None, using: str) -> UUID:
+def run_now(
+    schedule_id: UUID, *, actor: str | None, using: str, why: Why | None = None
+) -> UUID:
     """Enqueue the schedule's job at once, apart from its due instants; return its id.
 
     A run that a person asked for is no occurrence: the plan stays as it is, and it
@@ -92,7 +95,7 @@ def run_now(schedule_id: UUID, *, actor: str | None, using: str) -> UUID:
             job = make_job(_Row(*found))
             values = {"job_id": job.id, "schedule_id": schedule_id, "actor": actor}
             cursor.execute(NOTE_OPEN, values)
-            cursor.execute(NOTE_RUN, values)
+            cursor.execute(NOTE_RUN, {**values, "why": written(why)})
         _insert(job, using=using)
     return job.id
 

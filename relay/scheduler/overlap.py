@@ -77,9 +77,8 @@ def cancel_open(
 
     Transaction: joins the caller's, after which their workers are to be told.
     """
-    rows = connection.execute(
-        CANCEL, {"ids": ids, "event": "cancel", "actor": actor, **rules.values()}
-    ).fetchall()
+    by = {"event": "cancel", "actor": actor, "why": None}
+    rows = connection.execute(CANCEL, {"ids": ids, **by, **rules.values()}).fetchall()
     return [job_id for job_id, state, *_ in rows if state == "running"]
 
 

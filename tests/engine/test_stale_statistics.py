@@ -94,6 +94,7 @@ def test_a_replay_of_many_reads_those_and_no_others(ids: list[UUID]) -> None:
         "replay_ids": [uuid7() for _ in ids],
         "asked_at": datetime(2026, 1, 1, tzinfo=UTC),
         "actor": "ada",
+        "why": None,
     }
 
     assert looked_at(replay.REPLAY, values) <= 4 * FEW

@@ -114,3 +114,9 @@ def test_an_actor_without_a_name_is_refused() -> None:
 def test_a_permission_that_is_none_is_a_slip() -> None:
     with pytest.raises(ValueError, match="fly"):
         Actor(name="ada", source="cli").may("fly")
+
+
+def test_a_history_tells_little_of_a_long_reason() -> None:
+    asker = Actor(name="ada", source="api", reason="r" * 400)
+
+    assert asker.why == {"source": "api", "reason": "r" * 200}

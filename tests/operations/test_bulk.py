@@ -12,7 +12,7 @@ from django.db.models import BooleanField, Func
 
 from relay import operations, task
 from relay.conf import OWN_QUEUE
-from relay.engine.acts import ActReport
+from relay.engine.acts import ActReport, Why
 from relay.exceptions import ArgumentError, Conflict, DecodeError, NotAllowed, NotFound
 from relay.failure import Failure
 from relay.ids import uuid7
@@ -74,8 +74,9 @@ def test_an_action_reaches_all_that_match_and_no_other(
     found = dict(Job.objects.values_list("pk", "state"))
     assert {found.get(job.pk) for job in jobs} == {after}
     assert found[other.pk] == before
-    actors = History.objects.exclude(actor=None).values_list("actor", flat=True)
-    assert set(actors) <= {"root"}
+    for who, detail in History.objects.values_list("actor", "detail"):
+        assert who == "root"
+        assert detail == {"source": "cli", "reason": "why"}
 
 
 def test_all_states_that_are_usual_are_meant_unless_one_is_named() -> None:
@@ -187,7 +188,7 @@ def test_what_is_skipped_is_counted_by_its_reason(
 def test_one_that_cannot_be_read_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [make_job("failed") for _ in range(3)]
 
-    def act(ids: Sequence[UUID], actor: str, using: str) -> ActReport:
+    def act(ids: Sequence[UUID], actor: str, why: Why, using: str) -> ActReport:
         if jobs[1].pk in ids:
             raise DecodeError("altered")
         return ActReport(tuple(ids), ())

@@ -78,6 +78,8 @@ def test_an_act_changes_what_it_can_and_is_on_record_with_each_job(
     if event is not None:
         of_job = History.objects.filter(job_id=jobs[0].pk).get()
         assert (of_job.event, of_job.actor) == (event, "ada")
+        told = {"source": "api", "reason": "why", "request_id": "r-1"}
+        assert told.items() <= of_job.detail.items()
 
 
 @pytest.mark.parametrize(("permission", "run", "before", "after", "event"), MANY)
@@ -264,7 +266,8 @@ def test_an_edit_changes_a_waiting_job_and_keeps_before_and_after() -> None:
     assert found["args"] == [None, None]
     assert found["tags"] == [["old"], None]
     assert "run_at" not in found
-    assert Audit.objects.get().detail == History.objects.get().detail == found
+    assert Audit.objects.get().detail == found
+    assert History.objects.get().detail == {**found, "source": "api"}
     assert History.objects.get().event == "edit"
     assert "new" not in json.dumps(found)
 

@@ -455,7 +455,7 @@ def test_a_tasks_sensitive_arguments_are_named() -> None:
     pytest.importorskip("cryptography")
     made = Task(described.function, name="tests.queries.veiled", sensitive=["secret"])
 
-    assert tasks_of_queries._document(made)["sensitive"] == ["secret"]
+    assert tasks_of_queries._document(ME, made)["sensitive"] == ["secret"]
 
 
 def test_annotations_that_cannot_be_read_say_nothing() -> None:
