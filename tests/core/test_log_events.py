@@ -12,7 +12,7 @@ from tests.docs.pages import ROOT
 from tests.log_page import read_log_page
 
 EVENT = re.compile(
-    r"(job|worker|queue|bulk|duty|scheduler|schedule|metrics|trace|api|checks)"
+    r"(job|worker|queue|bulk|charts|duty|scheduler|schedule|metrics|trace|api|checks)"
     r"\.[a-z_]+"
 )
 PAGE = read_log_page()
