@@ -17,6 +17,7 @@ from django.db import connections
 
 from relay import sensitive
 from relay.engine import control, replay
+from relay.engine.connection import check_vendor
 from relay.engine.watching import watching
 from relay.exceptions import (
     ArgumentError,
@@ -208,6 +209,7 @@ class JobHandle(Generic[R_co]):
         return await sync_to_async(self.replay, thread_sensitive=True)(actor=actor)
 
     def _read(self, statement: str) -> Sequence[Any]:
+        check_vendor(self.using)
         with connections[self.using].cursor() as cursor:
             cursor.execute(statement, {"id": self.id})
             row = cursor.fetchone()

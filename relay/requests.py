@@ -16,6 +16,7 @@ from relay import codec, origin, sensitive, sensitive_places, traces
 from relay.conf import DEFAULT_QUEUE, get_settings
 from relay.engine import enqueue as engine
 from relay.engine import outside
+from relay.engine.connection import check_vendor
 from relay.engine.new_job import KeyHolder, NewJob
 from relay.exceptions import ArgumentError, EncodeError
 from relay.handles import JobHandle
@@ -289,6 +290,7 @@ def _carrying(request: JobRequest[R], carrier: Mapping[str, str]) -> JobRequest[
 
 def _insert(request: JobRequest[R]) -> JobHandle[R]:
     using, rare = get_settings().database, request.rare
+    check_vendor(using)
     if request.is_plain and not request.priority and not job_enqueued.receivers:
         return _insert_new(request, using)
     job = request.new_job()
@@ -385,6 +387,7 @@ def enqueue_many(requests: Iterable[JobRequest[R]]) -> list[JobHandle[R]]:
     Transaction: joins the caller's on the alias RELAY["DATABASE"].
     """
     using = get_settings().database
+    check_vendor(using)
     asked = [_checked(request, using) for request in requests]
     if (request_id := origin.request_id()) is not None:
         asked = [_carrying(each, {origin.REQUEST_ID: request_id}) for each in asked]

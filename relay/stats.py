@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from django.db import connections
-
 from relay.buckets import STAT_BOUNDS, quantile
+from relay.engine.connection import fetch_all
 from relay.exceptions import ArgumentError
 
 __all__ = [
@@ -173,10 +172,8 @@ def read_series(
         )
     values = _values(_HOUR if step % _HOUR == timedelta(0) else _MINUTE, locals())
     found: dict[datetime, list[Any]] = {}
-    with connections[using].cursor() as cursor:
-        cursor.execute(SERIES, values)
-        for at, *row in cursor.fetchall():
-            found.setdefault(_aware(at), []).append(row)
+    for at, *row in fetch_all(SERIES, values, using=using):
+        found.setdefault(_aware(at), []).append(row)
     starts = [since + step * place for place in range(max(0, count))]
     return [_totals(at, queue, task, found.get(at, [])) for at in starts]
 
@@ -198,10 +195,8 @@ def read_totals(
     step = _MINUTE if until - since <= timedelta(hours=72) else _HOUR
     values = _values(step, locals())
     found: dict[tuple[str, str], list[Any]] = {}
-    with connections[using].cursor() as cursor:
-        cursor.execute(TOTALS, values)
-        for queue_name, task_name, *row in cursor.fetchall():
-            found.setdefault((queue_name, task_name), []).append(row)
+    for queue_name, task_name, *row in fetch_all(TOTALS, values, using=using):
+        found.setdefault((queue_name, task_name), []).append(row)
     return [_totals(since, *names, rows) for names, rows in found.items()]
 
 
@@ -218,9 +213,7 @@ def read_last(
     begins = [until - span for span in spans]
     since, queue, task = begins[0], None, None
     values = {**_values(_MINUTE, locals()), "begins": begins}
-    with connections[using].cursor() as cursor:
-        cursor.execute(LAST, values)
-        rows = cursor.fetchall()
+    rows = fetch_all(LAST, values, using=using)
     return [
         _totals(begin, None, None, [row for begun, *row in rows if begun > place])
         for place, begin in enumerate(begins)
@@ -239,12 +232,10 @@ def read_activity(
     """
     queue = task = None
     values = _values(_MINUTE, locals())
-    with connections[using].cursor() as cursor:
-        cursor.execute(ACTIVITY, values)
-        return [
-            Activity(queue, _aware(at), outcome, count)
-            for queue, at, outcome, count in cursor.fetchall()
-        ]
+    return [
+        Activity(name, _aware(at), outcome, count)
+        for name, at, outcome, count in fetch_all(ACTIVITY, values, using=using)
+    ]
 
 
 def _values(unit: timedelta, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from types import FunctionType, MappingProxyType
 from typing import (
     Any,
+    Final,
     Generic,
     Literal,
     ParamSpec,
@@ -65,7 +66,9 @@ __all__ = [
     "declare_queues",
     "enqueue",
     "get_task",
+    "is_own",
     "known_queues",
+    "listed_tasks",
     "register",
     "task",
 ]
@@ -307,6 +310,9 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 _tasks: dict[str, Task[..., Any]] = {}
 _queues: set[str] = set()
+# How the names of relay's own tasks begin, and of the demo's, which are none of those.
+_OWN: Final = "relay."
+_DEMO: Final = "relay.standalone."
 
 
 def register(made: Task[..., Any]) -> Task[..., Any]:
@@ -390,6 +396,16 @@ def get_task(name: str) -> Task[..., Any]:
 def all_tasks() -> Mapping[str, Task[..., Any]]:
     """Return the registered tasks by name; the mapping follows later registrations."""
     return MappingProxyType(_tasks)
+
+
+def is_own(name: str) -> bool:
+    """Tell whether a task is relay's own; those of `relay demo` are a project's."""
+    return name.startswith(_OWN) and not name.startswith(_DEMO)
+
+
+def listed_tasks() -> list[str]:
+    """Return the names of tasks that lists offer, in order: all but relay's own."""
+    return sorted(name for name in _tasks if not is_own(name))
 
 
 def declare_queues(names: Iterable[str]) -> None:

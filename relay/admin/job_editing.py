@@ -25,7 +25,7 @@ from relay.admin.job_forms import (
 from relay.admin.lists import RelayAdmin, actor_of
 from relay.exceptions import NotAllowed, RelayError
 from relay.models import FINAL_STATES, Job, JobState
-from relay.tasks import all_tasks, known_queues
+from relay.tasks import known_queues, listed_tasks
 
 __all__ = ["JobEditing"]
 
@@ -206,7 +206,7 @@ class JobEditing(RelayAdmin):
             title=title,
             button=button,
             row=job,
-            tasks=sorted(filter(actor.may_call, all_tasks()))[:MOST_SUGGESTED],
+            tasks=list(filter(actor.may_call, listed_tasks()))[:MOST_SUGGESTED],
             queues=sorted(filter(actor.may_fill, known_queues()))[:MOST_SUGGESTED],
         )
 

@@ -27,7 +27,7 @@ from relay.operations import (
 )
 from relay.operations.job_filter import NEWEST
 from relay.queries.reading import cut, pretty
-from relay.tasks import all_tasks, known_queues
+from relay.tasks import known_queues, listed_tasks
 
 __all__ = ["JobAdminMixin"]
 
@@ -83,7 +83,7 @@ class TaskFilter(_Offered):
     def lookups(
         self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
     ) -> list[tuple[str, str]]:
-        return [(name, name) for name in sorted(all_tasks())[:MOST_OFFERED]]
+        return [(name, name) for name in listed_tasks()[:MOST_OFFERED]]
 
 
 class CreatedFilter(_Offered):

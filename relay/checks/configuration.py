@@ -12,6 +12,7 @@ from django.db import connections
 
 from relay.checks.messages import error, readable_settings, warning
 from relay.conf import read_settings
+from relay.engine.connection import OTHER_VENDOR_REMEDY, other_vendor
 from relay.exceptions import SettingsError
 
 __all__ = [
@@ -59,17 +60,8 @@ def _settings_error(values: object) -> str | None:
 def check_backend(**_: object) -> list[CheckMessage]:
     """E001: the database of the jobs is no PostgreSQL."""
     relay = readable_settings()
-    if relay is None or connections[relay.database].vendor == "postgresql":
-        return []
-    return [
-        error(
-            "E001",
-            f"RELAY['DATABASE'] is {relay.database!r}, whose backend is "
-            f"{connections[relay.database].vendor}: relay keeps its jobs in PostgreSQL",
-            "Give the alias of a PostgreSQL database, or change its ENGINE to "
-            "'django.db.backends.postgresql'.",
-        )
-    ]
+    fault = None if relay is None else other_vendor(relay.database)
+    return [] if fault is None else [error("E001", fault, OTHER_VENDOR_REMEDY)]
 
 
 def check_intervals(**_: object) -> list[CheckMessage]:

@@ -13,7 +13,6 @@ from relay.cli import session
 from relay.cli.errors import CliError, UsageError
 from relay.cli.flags import connection_flags
 from relay.cli.http import Http
-from relay.cli.printer import inert
 from relay.cli.profiles import Profile, Profiles, file_of
 from relay.cli.remote import Remote
 from relay.cli.transport import Transport
@@ -64,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             and not os.environ.get("NO_COLOR"),
         )
     except CliError as error:
-        sys.stderr.write(f"{PROGRAM}: {inert(str(error))}\n")
+        sys.stderr.write(f"{PROGRAM}: {error.text}\n")
         return error.exit_code
     except BrokenPipeError:
         session.forget_output()

@@ -5,8 +5,10 @@ Source of the codes: docs/reference/cli.md, "Exit codes".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
+
+from relay.cli.printer import inert
 
 __all__ = [
     "EXIT_CODES",
@@ -46,6 +48,7 @@ class CliError(Exception):
     Attributes:
         code: what REST calls it, such as not_found.
         data: what is known besides, as JSON takes it.
+        lines: more to say, below the message.
     """
 
     exit_code: ClassVar[int] = 1
@@ -57,10 +60,17 @@ class CliError(Exception):
         *,
         code: str | None = None,
         data: Mapping[str, Any] | None = None,
+        lines: Sequence[str] = (),
     ) -> None:
         super().__init__(message)
         self.code = code or self.default_code
         self.data = dict(data or {})
+        self.lines = tuple(lines)
+
+    @property
+    def text(self) -> str:
+        """The message and the lines below it, with nothing that a terminal obeys."""
+        return "\n".join(map(inert, (str(self), *self.lines)))
 
 
 class UsageError(CliError):

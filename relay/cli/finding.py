@@ -14,6 +14,7 @@ from relay.cli.transport import Transport
 __all__ = ["job_id", "one_of", "whole_id"]
 
 SHORTEST: Final = 8
+_LISTED: Final = 10
 _BEGINNING: Final = re.compile(r"[0-9a-f-]{8,36}", re.IGNORECASE)
 
 
@@ -28,7 +29,8 @@ def job_id(transport: Transport, text: str) -> str:
     if (whole := whole_id(text)) is not None:
         return whole
     _check(text, "job")
-    found = transport.list_jobs(f"id:{text}", limit=2, cursor=None)["results"]
+    page = transport.list_jobs(f"id:{text}", limit=_LISTED + 1, cursor=None)
+    found = page["results"]
     return str(_only(found, text, "job")["id"])
 
 
@@ -44,6 +46,8 @@ def one_of(documents: Iterable[Document], text: str, what: str) -> Document:
     for each in listed:  # of one name the first: lists have the newest there
         if whole in (each["id"], each.get("name")):
             return each
+    if _BEGINNING.fullmatch(text) is None and any("name" in each for each in listed):
+        raise MissingError(f"no {what} has the name {text!r}, nor an id like it")
     _check(text, what)
     found = [each for each in listed if str(each["id"]).startswith(text.lower())]
     return _only(found, text, what)
@@ -68,9 +72,18 @@ def _check(text: str, what: str) -> None:
 def _only(found: list[Document], text: str, what: str) -> Document:
     if not found:
         raise MissingError(f"no {what} has an id that begins with {text!r}")
-    if len(found) > 1:
-        shown = ", ".join(str(each["id"]) for each in found[:2])
-        raise UsageError(
-            f"{text!r} begins the ids of several: {shown} …; give more of it"
-        )
-    return found[0]
+    if len(found) == 1:
+        return found[0]
+    ids = [str(each["id"]) for each in found]
+    lines = [f"  {_told(each)}" for each in found[:_LISTED]]
+    raise UsageError(
+        f"{text!r} begins the ids of several {what}s; give more of it, or the whole:",
+        data={"ids": ids},
+        lines=[*lines, *(["  …"] if len(found) > _LISTED else [])],
+    )
+
+
+def _told(document: Document) -> str:
+    """Return an id and what it is of."""
+    names = ("id", "state", "task", "name", "action", "created_at")
+    return "  ".join(str(document[name]) for name in names if document.get(name))

@@ -10,6 +10,7 @@ from relay.cli.values import filled, pause, span, whole
 __all__ = [
     "MOST_LISTED",
     "connection_flags",
+    "dry_flags",
     "filter_flags",
     "ids",
     "list_flags",
@@ -148,7 +149,9 @@ def order_flags() -> argparse.ArgumentParser:
 def watch_flags() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("again and again")
-    group.add_argument("--watch", action="store_true", help="show it anew until Ctrl-C")
+    group.add_argument(
+        "-f", "--watch", action="store_true", help="show it anew until Ctrl-C"
+    )
     group.add_argument(
         "--interval",
         type=pause,
@@ -159,13 +162,19 @@ def watch_flags() -> argparse.ArgumentParser:
     return parser
 
 
-def write_flags() -> argparse.ArgumentParser:
-    """Return what every verb has that changes something."""
+def dry_flags() -> argparse.ArgumentParser:
+    """Return --dry-run, of what changes something."""
     parser = argparse.ArgumentParser(add_help=False)
-    group = parser.add_argument_group("change")
-    group.add_argument(
+    parser.add_argument(
         "--dry-run", action="store_true", help="say what would be done, and do nothing"
     )
+    return parser
+
+
+def write_flags() -> argparse.ArgumentParser:
+    """Return what every verb has that changes something in relay."""
+    parser = argparse.ArgumentParser(add_help=False, parents=[dry_flags()])
+    group = parser.add_argument_group("change")
     group.add_argument("--reason", metavar="TEXT", help="why, for the record")
     return parser
 

@@ -95,7 +95,7 @@ class Http:
                 "--server: the address alone; the token is for RELAY_TOKEN or a profile"
             )
         self.url = url.rstrip("/")
-        self._headers = {"Accept": "application/json", "User-Agent": "relay-cli"}
+        self._headers = {"User-Agent": "relay-cli"}
         if token is not None:
             if not token.isascii() or not token.isprintable() or not token:
                 raise UsageError("RELAY_TOKEN holds no token: it is one printable word")
@@ -124,9 +124,30 @@ class Http:
         Raises:
             CliError: by the status, and by the code of its answer.
         """
+        found = self._sent(
+            method, path, query=query, body=body, seconds=seconds, also=also
+        )
+        return self._document(found)
+
+    def read(self, path: str) -> str:
+        """Return the text that a server answers; raises as ask()."""
+        found = self._sent("GET", path, accept="text/plain")
+        return found.decode(errors="replace")
+
+    def _sent(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, object] | None = None,
+        body: Mapping[str, Any] | None = None,
+        seconds: float = ANSWER_SECONDS,
+        also: tuple[int, ...] = (),
+        accept: str = "application/json",
+    ) -> bytes:
         given = {name: v for name, v in (query or {}).items() if v is not None}
         address = f"{self.url}/{path}" + (f"?{urlencode(given)}" if given else "")
-        headers = dict(self._headers)
+        headers = {**self._headers, "Accept": accept}
         data = None
         if method in ("POST", "PATCH"):
             data = json.dumps(body or {}).encode()
@@ -140,7 +161,7 @@ class Http:
         except (OSError, http.client.HTTPException, UnicodeError) as error:
             raise self._away(error) from None
         if 200 <= status < 300 or status in also:
-            return self._document(text)
+            return text
         raise self._error(status, text, location)
 
     def _answered(

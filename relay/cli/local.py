@@ -14,7 +14,7 @@ from uuid import UUID
 import django
 from django.db import connections, transaction
 
-from relay import codec, operations, queries
+from relay import api, codec, metrics, operations, queries
 from relay.cli.bodies import edit_options, enqueue_options, plan_options, set_schedule
 from relay.cli.errors import CliError
 from relay.cli.explaining import explained
@@ -23,11 +23,13 @@ from relay.cli.printer import Document
 from relay.cli.transport import Body, JobAct, WorkerAct, all_pages
 from relay.cli.versions import installed_version
 from relay.conf import get_settings
+from relay.engine.connection import check_vendor
 from relay.exceptions import (
     ArgumentError,
     DecodeError,
     NotFound,
     ResultTimeout,
+    SettingsError,
     UnknownTask,
 )
 from relay.handles import JobHandle
@@ -49,11 +51,10 @@ class Local:
 
     def __init__(self, *, reason: str | None = None) -> None:
         alias = get_settings().database
-        if (vendor := connections[alias].vendor) != "postgresql":
-            raise CliError(
-                f"DATABASES[{alias!r}] is {vendor}: relay needs PostgreSQL 15 or newer",
-                code="misconfigured",
-            )
+        try:
+            check_vendor(alias)
+        except SettingsError as error:
+            raise CliError(str(error), code="misconfigured") from None
         self._actor = Actor(name=_account(), source="cli", reason=reason)
 
     @property
@@ -303,6 +304,28 @@ class Local:
             "django": django.get_version(),
             "python": platform.python_version(),
         }
+
+    def get_metrics(self) -> str:
+        self._actor.require("view_metrics", "get_metrics")
+        if not metrics.is_available():
+            raise CliError(
+                "metrics need prometheus_client: pip install 'django-relay[metrics]'"
+            )
+        from relay.metrics.collector import Collector  # here: they need the extra
+        from relay.metrics.exposition import render
+
+        text, _ = render(collector=Collector(get_settings().database))
+        return text.decode()
+
+    def get_openapi(self) -> Document:
+        if not api.is_available():
+            raise CliError(
+                "the REST API needs Django REST framework: pip install "
+                "'django-relay[api]'"
+            )
+        from relay.api.schema import document  # here: it needs the extra
+
+        return document()
 
     # --- tokens ----------------------------------------------------------------------
 

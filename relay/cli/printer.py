@@ -9,7 +9,7 @@ import json
 import shutil
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Mode",
     "Printer",
     "Stream",
+    "cut_to",
     "fields",
     "inert",
     "table",
@@ -26,8 +27,9 @@ __all__ = [
 Document = Mapping[str, Any]
 Mode = Literal["people", "json", "jsonl", "ids"]
 
-# Nothing narrower is cut to fit a terminal.
-_NARROWEST: Final = 8
+# Of an id: its time in milliseconds, and more of it where that is not enough.
+_BEGINNINGS: Final = (13, 18, 23)
+_ID_SIGNS: Final = 36
 _GAP: Final = "  "
 _TONES: Final[Mapping[str, str]] = {
     "blocked": "2",
@@ -65,13 +67,22 @@ class Column:
     Attributes:
         value: what a document shows there; None is left empty.
         can_cut: whether it may be cut to fit a terminal.
+        keeps_end: whether what is cut is its beginning.
         is_number: whether it stands to the right.
+        least: how narrow it may be cut.
+        is_id: whether it may be shortened to the beginning that tells it from others.
+        rank: of those that a terminal has no room for the largest is left out first;
+            what is 0 stays.
     """
 
     title: str
     value: Callable[[Document], object]
     can_cut: bool = False
     is_number: bool = False
+    keeps_end: bool = False
+    least: int = 8
+    is_id: bool = False
+    rank: int = 0
 
 
 class Printer:
@@ -149,43 +160,86 @@ def table(
     width: int | None = None,
     colour: bool = False,
 ) -> Iterable[str]:
-    """Return the lines of a table, cut to a width if one is given."""
-    cells = [[_cell(column.value(row)) for column in columns] for row in rows]
-    widths = [
-        max([_wide(column.title), *(_wide(row[place]) for row in cells)])
-        for place, column in enumerate(columns)
+    """Return the lines of a table; with a width as narrow as that, if they can be.
+
+    Cells are cut, ids shortened, and columns left out whose rank says so.
+    """
+    shown = list(rows)
+    drawn = [
+        _Drawn(column, [_cell(column.value(row)) for row in shown])
+        for column in columns
     ]
     if width is not None:
-        _narrow(widths, columns, width)
-    yield _line([column.title for column in columns], columns, widths, False)
-    for row in cells:
-        yield _line(row, columns, widths, colour)
+        _fit(drawn, width)
+    yield _line([(each, each.column.title) for each in drawn], False)
+    for place in range(len(shown)):
+        yield _line([(each, each.cells[place]) for each in drawn], colour)
 
 
-def _narrow(widths: list[int], columns: Sequence[Column], width: int) -> None:
-    """Take what is too much from the widest columns that may be cut."""
-    for place, column in enumerate(columns):
-        if column.can_cut:  # at once: the rest goes sign by sign
-            widths[place] = min(widths[place], max(width, _NARROWEST))
-    while sum(widths) + len(_GAP) * (len(widths) - 1) > width:
-        places = [
-            place
-            for place, column in enumerate(columns)
-            if column.can_cut and widths[place] > _NARROWEST
-        ]
-        if not places:
+@dataclass(slots=True)
+class _Drawn:
+    """A column with its cells, and how wide it is drawn."""
+
+    column: Column
+    cells: list[str]
+    width: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.measure()
+
+    def measure(self) -> None:
+        self.width = max(map(_wide, (self.column.title, *self.cells)))
+
+    @property
+    def least(self) -> int:
+        return min(self.width, self.column.least) if self.column.can_cut else self.width
+
+
+def _fit(drawn: list[_Drawn], width: int) -> None:
+    """Make a table as narrow as a terminal, if it can be."""
+    room = width + len(_GAP)
+
+    def is_over(widths: Iterable[int]) -> bool:
+        return sum(each + len(_GAP) for each in widths) > room
+
+    if is_over(each.least for each in drawn):
+        _shorten_ids(drawn)
+    # Those first in which nothing stands.
+    others = [each for each in drawn if each.column.rank]
+    others.sort(key=lambda each: (any(each.cells), -each.column.rank))
+    for each in others:
+        if is_over(every.least for every in drawn):
+            drawn.remove(each)
+    for each in drawn:
+        if each.column.can_cut:  # at once: the rest goes sign by sign
+            each.width = min(each.width, max(width, each.least))
+    while is_over(each.width for each in drawn):
+        cut = [e for e in drawn if e.column.can_cut and e.width > e.column.least]
+        if not cut:
             return
-        widths[max(places, key=widths.__getitem__)] -= 1
+        max(cut, key=lambda each: each.width).width -= 1
 
 
-def _line(
-    row: Sequence[str], columns: Sequence[Column], widths: Sequence[int], colour: bool
-) -> str:
+def _shorten_ids(drawn: Iterable[_Drawn]) -> None:
+    for each in drawn:
+        if not each.column.is_id or not all(len(c) == _ID_SIGNS for c in each.cells):
+            continue
+        for length in _BEGINNINGS:
+            short = [cell[:length] for cell in each.cells]
+            if len(set(short)) == len(set(each.cells)):
+                each.cells = short
+                each.measure()
+                break
+
+
+def _line(cells: Iterable[tuple[_Drawn, str]], colour: bool) -> str:
     shown: list[str] = []
-    for text, column, width in zip(row, columns, widths, strict=True):
-        cut = _cut(text, width) if column.can_cut else text
-        space = " " * max(0, width - _wide(cut))
-        padded = space + cut if column.is_number else cut + space
+    for each, text in cells:
+        cut = text
+        if each.column.can_cut:
+            cut = cut_to(text, each.width, keeps_end=each.column.keeps_end)
+        space = " " * max(0, each.width - _wide(cut))
+        padded = space + cut if each.column.is_number else cut + space
         shown.append(_toned(padded, text, colour))
     return _GAP.join(shown).rstrip()
 
@@ -221,13 +275,14 @@ def _columns_of(sign: str) -> int:
     return 2 if unicodedata.east_asian_width(sign) in "WF" else 1
 
 
-def _cut(text: str, width: int) -> str:
+def cut_to(text: str, width: int, *, keeps_end: bool = False) -> str:
+    """Return a text, no wider than so many columns of a terminal."""
     if _wide(text) <= width:
         return text
     kept, used = [], 1
-    for sign in text:
+    for sign in reversed(text) if keeps_end else text:
         used += _columns_of(sign)
         if used > width:
             break
         kept.append(sign)
-    return "".join(kept) + "…"
+    return f"…{''.join(reversed(kept))}" if keeps_end else f"{''.join(kept)}…"

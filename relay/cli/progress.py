@@ -13,10 +13,15 @@ _CELLS: Final = 30
 
 
 class Progress:
-    """A line that is drawn over itself, and taken away at the end of the block."""
+    """A line that is drawn over itself, and taken away at the end of the block.
 
-    def __init__(self, notes: Printer) -> None:
+    Args:
+        is_shown: not where what it tells of is written to the same terminal.
+    """
+
+    def __init__(self, notes: Printer, *, is_shown: bool = True) -> None:
         self._notes = notes
+        self._is_shown = is_shown and notes.is_terminal
         self._is_drawn = False
 
     def __enter__(self) -> Progress:
@@ -36,7 +41,7 @@ class Progress:
         self._draw(f"[{bar}] {share:4.0%} {done:,} of {of:,}")
 
     def _draw(self, text: str) -> None:
-        if self._notes.is_terminal:
+        if self._is_shown:
             self._is_drawn = True
             self._notes.write(f"{_CLEAR}{text}")
             self._notes.flush()

@@ -28,12 +28,17 @@ This page is made by `python -m relay.cli.reference` of what the verbs themselve
 
 Data goes to standard output, everything else to standard error. A noun without a verb
 lists: `relay jobs` is `relay jobs ls`. Where an id is asked for, its first 8 characters
-do, if no other begins with them. Spans are written as `30s`, `2m`, `1h30m` or `PT90S`,
-instants as `2026-11-30T08:00:00Z`, or `+10m` for from now. Which jobs are meant is said
-in the [filter language](filters.md).
+do, if no other begins with them: ids of one minute share those, and the first 13 are
+the millisecond. Where several fit, they are listed. Spans are written as `30s`, `2m`,
+`1h30m` or `PT90S`, instants as `2026-11-30T08:00:00Z`, or `+10m` for from now. Which
+jobs are meant is said in the [filter language](filters.md).
 
 What cannot be undone asks before, and where nobody can be asked it wants `--yes`.
 `--dry-run` says what would be done.
+
+On a terminal a table is made as wide as that is: texts are cut, ids shortened to what
+tells them apart, and columns without which it can be read left out. Written to a file
+or another program it is whole.
 
 | flag | meaning |
 | --- | --- |
@@ -50,6 +55,17 @@ the profile in use, in this order; without one, Django is started. The token is 
 `RELAY_TOKEN` or in the profile, and never on the command line, where others could read
 it. Profiles are in `~/.config/relay/profiles.json`, which only its owner may read.
 Redirects are not followed.
+
+## Variables
+
+Each flag can be given by the environment, for all runs of a script or a container; what
+stands on the command line counts more. Flags that are the same everywhere are
+`RELAY_JSON`, `RELAY_JSONL`, `RELAY_QUIET`, `RELAY_NO_COLOR`, `RELAY_DRY_RUN`,
+`RELAY_REASON` and `RELAY_YES`; a flag of one verb has the verb in its name:
+`RELAY_JOBS_LS_LIMIT`, `RELAY_ENQUEUE_QUEUE`, `RELAY_PRUNE_OLDER_THAN`. So it is with
+the other commands of `manage.py`: `RELAY_WORKER_QUEUES`, `RELAY_WORKER_CONCURRENCY`,
+`RELAY_SCHEDULER_PROBE_PORT`, `RELAY_LOAD_CLIENTS`. A flag without a value is given by
+`1`, and not by `0`.
 
 ## Exit codes
 

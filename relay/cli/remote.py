@@ -253,6 +253,12 @@ class Remote:
     def get_version(self) -> Document:
         return self._get("version")
 
+    def get_metrics(self) -> str:
+        return self._http.read("metrics")
+
+    def get_openapi(self) -> Document:
+        return self._get("openapi.json")
+
     # --- tokens ----------------------------------------------------------------------
 
     def list_tokens(self) -> Document:

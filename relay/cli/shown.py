@@ -4,88 +4,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from relay.cli.printer import Column, Document, Printer
+from relay.cli.figures import ago, count, length, moment, size
+from relay.cli.printer import Column, Document, Printer, inert
 
 __all__ = [
     "ATTEMPTS",
     "AUDIT",
     "BULK",
-    "CHECKS",
     "FAILURES",
     "FIRES",
     "HISTORY",
     "JOBS",
+    "OCCURRENCES",
     "QUEUES",
     "SCHEDULES",
     "TASKS",
     "TOKENS",
     "WORKERS",
-    "ago",
-    "count",
     "draw_bulk",
     "draw_job",
     "draw_pairs",
     "draw_system",
-    "jobs",
-    "length",
 ]
 
-_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
-
-
-# --- times and numbers ---------------------------------------------------------------
-
-
-def length(seconds: float | None) -> str:
-    """Return a span as people write it: two units at most."""
-    if seconds is None:
-        return ""
-    if 0 < seconds < 1:
-        return f"{seconds * 1_000:.0f}ms"
-    if seconds < 60:
-        return f"{seconds:.1f}".removesuffix(".0") + "s"
-    rest, shown = int(seconds), list[str]()
-    for size, unit in _UNITS:
-        number, rest = divmod(rest, size)
-        if number:
-            shown.append(f"{number}{unit}")
-    return "".join(shown[:2])
-
-
-def ago(text: str | None, *, now: datetime | None = None) -> str:
-    """Return how long an instant is past, or with a plus how long it is ahead."""
-    if not text:
-        return ""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:  # of another release
-        return text
-    seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
-    return length(seconds) if seconds >= 0 else f"+{length(-seconds)}"
-
-
-def size(number: float) -> str:
-    """Return a number of bytes as people read it."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1_024:
-            return f"{number:.0f} {unit}"
-        number /= 1_024
-    return f"{number:,.1f} TiB"
-
-
-def count(document: Document | None) -> str:
-    """Return a count, with a plus where there are more."""
-    if document is None:
-        return ""
-    return f"{document['count']:,}{'+' if document['capped'] else ''}"
-
-
-def jobs(found: Document) -> str:
-    """Return how many jobs were counted."""
-    return f"{count(found)} job{'' if found['count'] == 1 else 's'}"
+# What of a document is a number of seconds.
+_SPANS: Final = frozenset(
+    {"duration", "timeout", "latency", "silent_for", "every", "spread"}
+) | {"catch_up_window", "success_within", "late_by"}
+# JSON that is no longer stands beside its name, else below it.
+_LONGEST_BESIDE: Final = 60
 
 
 def _when(job: Document) -> str:
@@ -118,12 +67,16 @@ def _key(name: str, title: str | None = None, **values: Any) -> Column:
     return Column(title or name.upper(), lambda each: each.get(name), **values)
 
 
-def _since(name: str, title: str) -> Column:
-    return Column(title, lambda each: ago(each.get(name)), is_number=True)
+def _since(name: str, title: str, **values: Any) -> Column:
+    return Column(title, lambda each: ago(each.get(name)), is_number=True, **values)
 
 
-def _number(name: str, title: str | None = None) -> Column:
-    return _key(name, title, is_number=True)
+def _at(name: str, title: str) -> Column:
+    return Column(title, lambda each: moment(each.get(name)))
+
+
+def _number(name: str, title: str | None = None, **values: Any) -> Column:
+    return _key(name, title, is_number=True, **values)
 
 
 def _count(name: str) -> Column:
@@ -132,21 +85,25 @@ def _count(name: str) -> Column:
 
 # --- tables --------------------------------------------------------------------------
 
+# The end of a task's name tells it from others.
+_TASK: Final = _key("task", can_cut=True, least=14, keeps_end=True)
+_ID: Final = _key("id", is_id=True)
+
 JOBS: Final[Sequence[Column]] = (
-    _key("id"),
+    _ID,
     _key("state"),
-    _key("task", can_cut=True),
-    Column("ARGUMENTS", _call, can_cut=True),
+    _TASK,
+    Column("ARGUMENTS", _call, can_cut=True, least=10, rank=2),
     _key("queue", can_cut=True),
-    _number("priority", "PRIO"),
+    _number("priority", "PRIO", rank=3),
     Column("TRIES", _tries, is_number=True),
     Column("AGE", _when, is_number=True),
-    _key("error_class", "ERROR", can_cut=True),
+    _key("error_class", "ERROR", can_cut=True, least=10, rank=1),
 )
 ATTEMPTS: Final[Sequence[Column]] = (
     _number("attempt"),
     _key("outcome"),
-    _key("started_at", "STARTED"),
+    _at("started_at", "STARTED"),
     Column("TOOK", lambda each: length(each["duration"]), is_number=True),
     _key("worker", can_cut=True),
     Column(
@@ -156,25 +113,25 @@ ATTEMPTS: Final[Sequence[Column]] = (
     ),
 )
 HISTORY: Final[Sequence[Column]] = (
-    _key("at"),
+    _at("at", "AT"),
     _key("event"),
     _number("attempt"),
     _key("actor", can_cut=True),
-    _key("detail", can_cut=True),
+    Column("DETAIL", lambda each: _pairs(each["detail"]), can_cut=True),
 )
 FAILURES: Final[Sequence[Column]] = (
     _number("count"),
-    _key("task", can_cut=True),
-    _key("error_class", "ERROR"),
+    _TASK,
+    _key("error_class", "ERROR", can_cut=True, least=12),
     _key("error", "MESSAGE", can_cut=True),
     _since("last_at", "LAST"),
-    _key("sample"),
+    _key("sample", is_id=True),
 )
 QUEUES: Final[Sequence[Column]] = (
-    _key("name", "QUEUE"),
+    _key("name", "QUEUE", can_cut=True, least=16),
     Column("STATE", lambda each: "paused" if each["paused"] else "open"),
-    _key("policy", "ORDER"),
-    _number("weight"),
+    _key("policy", "ORDER", rank=1),
+    _number("weight", rank=2),
     Column("LATENCY", lambda each: length(each["latency"]), is_number=True),
     _count("queued"),
     _count("running"),
@@ -183,8 +140,8 @@ QUEUES: Final[Sequence[Column]] = (
     _number("workers"),
 )
 WORKERS: Final[Sequence[Column]] = (
-    _key("id"),
-    _key("name", can_cut=True),
+    _ID,
+    _key("name", can_cut=True, least=16),
     _key("state"),
     Column("QUEUES", lambda each: ",".join(each["queues"]), can_cut=True),
     Column(
@@ -194,34 +151,42 @@ WORKERS: Final[Sequence[Column]] = (
     ),
     _since("started_at", "UP"),
     Column("BEAT", lambda each: length(each["silent_for"]), is_number=True),
-    _key("asked"),
+    _key("asked", rank=1),
 )
 SCHEDULES: Final[Sequence[Column]] = (
-    _key("name", "SCHEDULE"),
+    _key("name", "SCHEDULE", can_cut=True, least=20),
     Column("STATE", lambda each: "on" if each["enabled"] else "paused"),
-    _key("when", can_cut=True),
-    _key("timezone", "ZONE"),
-    _key("task", can_cut=True),
+    _key("when", can_cut=True, least=13),
+    _key("timezone", "ZONE", can_cut=True, least=11, rank=3),
+    _TASK,
     _since("next_due_at", "NEXT"),
-    _since("last_due_at", "LAST"),
-    _key("source"),
-    _key("error", can_cut=True),
+    _since("last_due_at", "LAST", rank=4),
+    _key("source", rank=5),
+    _key("error", can_cut=True, rank=1),
 )
 FIRES: Final[Sequence[Column]] = (
     _key("planned_at", "UTC"),
     _key("local"),
     _key("note"),
 )
+OCCURRENCES: Final[Sequence[Column]] = (
+    _at("due_at", "DUE"),
+    _key("state"),
+    _key("job_id", "JOB", is_id=True),
+    _key("outcome"),
+    _key("reason", can_cut=True),
+    _number("count"),
+)
 BULK: Final[Sequence[Column]] = (
-    _key("id"),
+    _ID,
     _key("action"),
     _key("state"),
     _number("matched"),
     _number("done"),
     Column("SKIPPED", lambda each: sum(each["skipped"].values()), is_number=True),
     _number("failed"),
-    _since("created_at", "AGE"),
-    _key("filter", can_cut=True),
+    _since("created_at", "AGE", rank=1),
+    _key("filter", can_cut=True, least=12),
 )
 TASKS: Final[Sequence[Column]] = (
     _key("name", "TASK"),
@@ -229,28 +194,33 @@ TASKS: Final[Sequence[Column]] = (
     _number("priority", "PRIO"),
     _number("max_retries", "RETRIES"),
     Column("TIMEOUT", lambda each: length(each["timeout"]), is_number=True),
-    Column("PERMISSION", lambda each: each.get("permission")),
-    _key("signature", can_cut=True),
+    Column("PERMISSION", lambda each: each.get("permission"), rank=2),
+    _key("signature", can_cut=True, rank=1),
 )
 TOKENS: Final[Sequence[Column]] = (
-    _key("id"),
+    _ID,
     _key("name", can_cut=True),
-    _key("prefix"),
-    Column("SCOPES", lambda each: ",".join(each["scopes"])),
+    _key("prefix", rank=2),
+    Column("SCOPES", lambda each: ",".join(each["scopes"]), can_cut=True, least=12),
     Column("QUEUES", lambda each: ",".join(each["queues"] or ["all"]), can_cut=True),
-    Column("TASKS", lambda each: ",".join(each.get("tasks") or ["all"]), can_cut=True),
+    Column(
+        "TASKS",
+        lambda each: ",".join(each.get("tasks") or ["all"]),
+        can_cut=True,
+        rank=3,
+    ),
     _since("expires_at", "EXPIRES"),
-    _since("last_used_at", "USED"),
+    _since("last_used_at", "USED", rank=1),
     _key("state"),
 )
 AUDIT: Final[Sequence[Column]] = (
-    _key("at"),
+    _at("at", "AT"),
     _key("actor", can_cut=True),
     _key("source"),
     _key("operation"),
-    _key("subject"),
-    _key("target", can_cut=True),
-    _key("reason", can_cut=True),
+    _key("subject", rank=2),
+    _key("target", can_cut=True, least=13),
+    _key("reason", can_cut=True, rank=1),
 )
 TABLES: Final[Sequence[Column]] = (
     _key("name", "TABLE"),
@@ -259,12 +229,6 @@ TABLES: Final[Sequence[Column]] = (
     _number("live_rows", "ROWS"),
     _number("dead_rows", "DEAD"),
     _since("vacuumed_at", "VACUUMED"),
-)
-CHECKS: Final[Sequence[Column]] = (
-    _key("level"),
-    _key("id"),
-    _key("message", can_cut=True),
-    _key("hint", can_cut=True),
 )
 
 
@@ -302,6 +266,7 @@ _JOB: Final = [
     "error_class",
     "progress",
 ]
+_CALL: Final = ("args", "kwargs", "result", "meta")
 _BULK: Final = [
     "id",
     "action",
@@ -325,26 +290,53 @@ _BULK: Final = [
 def draw_pairs(
     printer: Printer, document: Mapping[str, Any], names: Iterable[str] | None = None
 ) -> None:
-    """Write the values of a document that are set, one in each line."""
-    wanted = document.keys() if names is None else names
-    printer.fields((name, _plain(document.get(name))) for name in wanted)
+    """Write the values of a document that are set: long ones below the others."""
+    wanted = list(document if names is None else names)
+    below = {name for name in wanted if _is_long(document.get(name))}
+    printer.fields(
+        (name, _plain(name, document.get(name))) for name in wanted if name not in below
+    )
+    for name in wanted:
+        if name in below:
+            text = json.dumps(document[name], indent=2, ensure_ascii=False)
+            printer.block(name, text)
 
 
-def _plain(value: object) -> object:
+def _is_long(value: object) -> bool:
+    if not isinstance(value, Mapping | list) or _is_texts(value):
+        return False
+    return len(json.dumps(value, ensure_ascii=False)) > _LONGEST_BESIDE
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _plain(name: str, value: object) -> object:
     if isinstance(value, Mapping) and value.keys() == {"count", "capped"}:
         return count(value)
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return ", ".join(value)
-    return None if value in ([], {}) else value
+    if name in _SPANS and isinstance(value, int | float):
+        return length(value)
+    if value is None or value in ([], {}):
+        return None
+    if name in _CALL:
+        return json.dumps(value, ensure_ascii=False)
+    return ", ".join(value) if isinstance(value, list) and _is_texts(value) else value
+
+
+def _pairs(value: object) -> object:
+    """Return the values of a small document on one line."""
+    if not isinstance(value, Mapping):
+        return value
+    return ", ".join(
+        f"{name} {each if isinstance(each, str) else json.dumps(each)}"
+        for name, each in value.items()
+    )
 
 
 def draw_job(printer: Printer, job: Document) -> None:
     """Write one job with its arguments, its result and what went wrong."""
-    draw_pairs(printer, job, _JOB)
-    for name in ("args", "kwargs", "result", "meta"):
-        value = job.get(name)
-        if value not in (None, [], {}):
-            printer.block(name, json.dumps(value, indent=2, ensure_ascii=False))
+    draw_pairs(printer, job, [*_JOB, *_CALL])
     if job.get("error"):
         printer.block("error", str(job["error"]))
     if job.get("attempts"):
@@ -378,7 +370,9 @@ def draw_system(printer: Printer, system: Document) -> None:
     printer.line()
     printer.table(TABLES, system["tables"])
     printer.line()
-    if system["checks"]:
-        printer.table(CHECKS, system["checks"])
-    else:
+    for check in system["checks"]:
+        printer.line(inert(f"{check['level']} {check['id']}: {check['message']}"))
+        if check["hint"]:
+            printer.line(inert(f"    {check['hint']}"))
+    if not system["checks"]:
         printer.line("nothing is wrong")

@@ -155,6 +155,11 @@ class Transport(Protocol):
 
     def get_version(self) -> Document: ...
 
+    def get_metrics(self) -> str:
+        """Return the metrics in the text format of Prometheus."""
+
+    def get_openapi(self) -> Document: ...
+
     # --- tokens ----------------------------------------------------------------------
 
     def list_tokens(self) -> Document: ...

@@ -19,7 +19,7 @@ from relay.exceptions import ArgumentError
 from relay.ids import read_id
 from relay.models import FINAL_STATES, JobState
 from relay.operations import QUALIFIERS, Actor, JobFilter
-from relay.tasks import all_tasks, known_queues
+from relay.tasks import known_queues, listed_tasks
 
 __all__ = ["job", "jobs"]
 
@@ -62,7 +62,7 @@ def jobs(request: HttpRequest, actor: Actor) -> HttpResponse:
         "others": [(n, v) for n, v in given.items() if n not in _FIELDS],
         "filter": str(wanted),
         "queues": sorted(known_queues()),
-        "tasks": sorted(all_tasks()),
+        "tasks": listed_tasks(),
         "qualifiers": [name for name in QUALIFIERS if name != "args.<path>"],
         "verbs": [] if wrong else verbs_for(actor, wanted.states),
         "may_bulk": actor.may("bulk_job") and not (wanted.is_empty or wrong),

@@ -18,7 +18,7 @@ from relay.dashboard.charts import jobs_chart, share_chart, times_chart
 from relay.dashboard.drawing import draw, link
 from relay.exceptions import ArgumentError
 from relay.operations import Actor
-from relay.tasks import all_tasks, known_queues
+from relay.tasks import known_queues, listed_tasks
 
 __all__ = ["mark", "metrics"]
 
@@ -67,7 +67,7 @@ def metrics(request: HttpRequest, actor: Actor) -> HttpResponse:
         "queue": queue,
         "task": task,
         "queues": sorted(known_queues()),
-        "tasks": sorted(all_tasks()),
+        "tasks": listed_tasks(),
         "may_mark": actor.may("add_audit"),
         "longest": operations.LONGEST_LABEL,
     }

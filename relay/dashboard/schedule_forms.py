@@ -22,7 +22,7 @@ from relay.dashboard.job_forms import ArgumentsForm, arguments_of, has_mask
 from relay.exceptions import Conflict, NotFound
 from relay.models import CatchUp, Overlap, Schedule
 from relay.operations import Actor
-from relay.tasks import all_tasks
+from relay.tasks import listed_tasks
 
 __all__ = ["edit_schedule", "new_schedule"]
 
@@ -176,7 +176,6 @@ def _form_page(
     request: HttpRequest, actor: Actor, values: dict[str, Any], back: str
 ) -> HttpResponse:
     zones = sorted(available_timezones())
-    callable_tasks = filter(actor.may_call, all_tasks())
-    tasks = sorted(name for name in callable_tasks if not name.startswith("relay."))
+    tasks = list(filter(actor.may_call, listed_tasks()))
     known = {**values, "zones": zones, "tasks": tasks, "back": back}
     return draw(request, actor, "schedule_form.html", known)

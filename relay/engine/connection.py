@@ -16,8 +16,19 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import set_json_loads
 
 from relay.conf import get_settings
+from relay.exceptions import SettingsError
 
-__all__ = ["ON_DEMAND", "EngineConnection", "Role", "connect", "fetch_all", "is_outage"]
+__all__ = [
+    "ON_DEMAND",
+    "OTHER_VENDOR_REMEDY",
+    "EngineConnection",
+    "Role",
+    "check_vendor",
+    "connect",
+    "fetch_all",
+    "is_outage",
+    "other_vendor",
+]
 
 Role = Literal["hot", "duty", "listen"]
 
@@ -56,6 +67,11 @@ _TCP: Final = {
 _TRANSACTION_TIMEOUT_SINCE: Final = 17_00_00
 
 _T = TypeVar("_T")
+
+OTHER_VENDOR_REMEDY: Final = (
+    "Give RELAY['DATABASE'] the alias of a PostgreSQL database, or change its ENGINE "
+    "to 'django.db.backends.postgresql'."
+)
 
 _decode: Final[Callable[[Any], Any]] = json.JSONDecoder().decode
 
@@ -124,6 +140,27 @@ class EngineConnection(psycopg.Connection[TupleRow]):
             raise failure
 
 
+def other_vendor(alias: str) -> str | None:
+    """Return what is wrong with an alias that is no PostgreSQL; None if it is."""
+    vendor = connections[alias or DEFAULT_DB_ALIAS].vendor
+    if vendor == "postgresql":
+        return None
+    return (
+        f"DATABASES[{alias!r}] is {vendor}: relay keeps its jobs in PostgreSQL, 15 or "
+        "newer"
+    )
+
+
+def check_vendor(alias: str) -> None:
+    """Refuse a database that is no PostgreSQL, before it says what it cannot read.
+
+    Raises:
+        SettingsError: it is another.
+    """
+    if (fault := other_vendor(alias)) is not None:
+        raise SettingsError(f"{fault}. {OTHER_VENDOR_REMEDY}")
+
+
 def connect(alias: str, *, role: Role, name: str) -> EngineConnection:
     """Open a connection of the engine's own to the database of a Django alias.
 
@@ -134,7 +171,9 @@ def connect(alias: str, *, role: Role, name: str) -> EngineConnection:
 
     Raises:
         psycopg.OperationalError: the server cannot be reached.
+        SettingsError: the alias is of no PostgreSQL.
     """
+    check_vendor(alias)
     relay = get_settings()
     wrapper = connections[alias or DEFAULT_DB_ALIAS]
     parameters: dict[str, Any] = wrapper.get_connection_params()
@@ -243,6 +282,8 @@ def fetch_all(
     statement: str, values: dict[str, Any], *, using: str
 ) -> list[tuple[Any, ...]]:
     """Run a statement on Django's connection to the alias and return its rows."""
+    check_vendor(using)
+    check_vendor(using)
     with connections[using].cursor() as cursor:
         cursor.execute(statement, values)
         rows: list[tuple[Any, ...]] = cursor.fetchall()

@@ -1,27 +1,44 @@
-"""What the commands share: log lines, and reasons in place of tracebacks."""
+"""What the commands share: flags from the environment, and log lines."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError, connections
-from psycopg import errors
 
+from relay.cli.variables import flags_of
 from relay.conf import get_settings
-from relay.engine.connection import is_outage
 from relay.exceptions import SettingsError
 
-__all__ = ["ExtraFormatter", "RelayCommand", "check_vendor", "explained", "show_logs"]
+__all__ = ["ExtraFormatter", "RelayCommand", "show_logs"]
 
 _ALWAYS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
+# Flags of all commands of Django.
+_DJANGOS: Final = frozenset(
+    {"verbosity", "settings", "pythonpath", "traceback", "no_color", "force_color"}
+) | {"skip_checks", "version"}
+
+
 class RelayCommand(BaseCommand):
-    """A command that reads settings.RELAY."""
+    """A command that reads settings.RELAY.
+
+    Each flag of its own is read from the environment too: --concurrency of
+    relay_worker from RELAY_WORKER_CONCURRENCY.
+    """
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run a command line, and what the environment adds to it."""
+        program, name, *given = argv
+        self._called_from_command_line = True  # errors end it, with the usage
+        parser = self.create_parser(program, name)
+        try:
+            more = flags_of(parser, name.upper(), given, without=_DJANGOS)
+        except ValueError as error:
+            parser.error(str(error))
+        super().run_from_argv([program, name, *more, *given])
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Run the command, unless settings.RELAY cannot be used.
@@ -66,39 +83,3 @@ def show_logs(verbosity: int) -> None:
     logger.addHandler(handler)
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO if verbosity > 1 else logging.WARNING)
-
-
-def check_vendor(alias: str) -> None:
-    """Refuse a database that is no PostgreSQL.
-
-    Raises:
-        CommandError: it is another.
-    """
-    vendor = connections[alias].vendor
-    if vendor != "postgresql":
-        raise CommandError(
-            f"DATABASES[{alias!r}] is {vendor}: relay needs PostgreSQL 15 or newer; "
-            "name an alias that is, as RELAY['DATABASE']"
-        )
-
-
-@contextmanager
-def explained(alias: str) -> Iterator[None]:
-    """Give the reason and the remedy for what the database refuses.
-
-    Raises:
-        CommandError: relay's tables are missing, or the database is away.
-    """
-    try:
-        yield
-    except DatabaseError as error:
-        if isinstance(error.__cause__, errors.UndefinedTable | errors.UndefinedColumn):
-            raise CommandError(
-                f"relay's tables in DATABASES[{alias!r}] are missing or of an older "
-                f"release: run manage.py migrate ({str(error).splitlines()[0]})"
-            ) from error
-        if is_outage(error):
-            raise CommandError(
-                f"the database of DATABASES[{alias!r}] cannot be used: {error}"
-            ) from error
-        raise

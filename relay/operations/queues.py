@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 from relay.engine import pause, policy
 from relay.engine import weight as weights
@@ -59,19 +61,7 @@ def order_queue(act: Act, queue: str, order: policy.Policy) -> bool:
         UnknownQueue: nothing names the queue.
         ArgumentError: the name can be no queue's, or the order is none.
     """
-    try:
-        is_changed = policy.set_policy(
-            queue,
-            order,
-            actor=act.actor.name,
-            using=act.using,
-            known=known_queues(),
-        )
-    except ValueError as error:
-        raise ArgumentError(str(error)) from None
-    if is_changed:
-        act.note(queue, order=order)
-    return is_changed
+    return _set(act, queue, policy.set_policy, order=order)
 
 
 @operation("manage_queue", subject="queue")
@@ -88,10 +78,15 @@ def weigh_queue(act: Act, queue: str, weight: int) -> bool:
         UnknownQueue: nothing names the queue.
         ArgumentError: the name can be no queue's, or the weight is none.
     """
+    return _set(act, queue, weights.set_weight, weight=weight)
+
+
+def _set(act: Act, queue: str, change: Callable[..., bool], **value: Any) -> bool:
+    """Set one value of a queue; tell if it is new, and if so put it on record."""
     try:
-        is_changed = weights.set_weight(
+        is_changed = change(
             queue,
-            weight,
+            *value.values(),
             actor=act.actor.name,
             using=act.using,
             known=known_queues(),
@@ -99,5 +94,5 @@ def weigh_queue(act: Act, queue: str, weight: int) -> bool:
     except ValueError as error:
         raise ArgumentError(str(error)) from None
     if is_changed:
-        act.note(queue, weight=weight)
+        act.note(queue, **value)
     return is_changed

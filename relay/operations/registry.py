@@ -14,6 +14,7 @@ from django.db import transaction
 
 from relay import origin
 from relay.conf import get_settings
+from relay.engine.connection import check_vendor
 from relay.models import Audit
 from relay.operations.actor import PERMISSIONS, Actor
 
@@ -114,6 +115,7 @@ def operation(
         def run(actor: Actor, /, *args: P.args, **kwargs: P.kwargs) -> R:
             actor.require(permission, name)
             using = get_settings().database
+            check_vendor(using)
             with (
                 origin.asked_by(actor.source, actor.request_id),
                 transaction.atomic(using=using),

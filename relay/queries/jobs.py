@@ -11,6 +11,7 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Left
 
 from relay.conf import get_settings
+from relay.engine.connection import check_vendor
 from relay.exceptions import ArgumentError, JobNotFound, NotFound
 from relay.ids import read_id
 from relay.models import Job, JobState, Schedule, Worker
@@ -226,18 +227,7 @@ def get_job(
         if name not in INCLUDES:
             raise ArgumentError(f"include={name!r}: there are {', '.join(INCLUDES)}")
     key, using = job_id_of(job_id), get_settings().database
-    rows = Job.objects.using(using).filter(pk=key)
-    rows = rows.annotate(
-        **_shown(),
-        **{f"shown_{name}": texted(name) for name in (*_PAYLOADS, "meta")},
-        shown_error=cut("error_message"),
-        version=RawSQL('"relay_job"."xmin"::text', [], models.TextField()),
-        replays=RawSQL(REPLAYS, [LATEST_REPLAYS], PlainArrayField(models.TextField())),  # noqa: S611 - constants
-    )
-    names = (*_shown(), *(f"shown_{name}" for name in (*_PAYLOADS, "meta")))
-    row = rows.values(*_COLUMNS, *names, "shown_error", "version", "replays").first()
-    if row is None:
-        raise JobNotFound(key)
+    row = _row(key, using)
     shown = actor.may("view_payload")
     document = cast(
         "JobDetail",
@@ -257,6 +247,28 @@ def get_job(
     if "steps" in include:
         document["steps"] = past.steps_of(key, using, shown=shown)
     return document
+
+
+def _row(key: UUID, using: str) -> dict[str, Any]:
+    """Return all that is read of one job.
+
+    Raises:
+        JobNotFound: there is none.
+    """
+    check_vendor(using)
+    rows = Job.objects.using(using).filter(pk=key)
+    rows = rows.annotate(
+        **_shown(),
+        **{f"shown_{name}": texted(name) for name in (*_PAYLOADS, "meta")},
+        shown_error=cut("error_message"),
+        version=RawSQL('"relay_job"."xmin"::text', [], models.TextField()),
+        replays=RawSQL(REPLAYS, [LATEST_REPLAYS], PlainArrayField(models.TextField())),  # noqa: S611 - constants
+    )
+    names = (*_shown(), *(f"shown_{name}" for name in (*_PAYLOADS, "meta")))
+    row = rows.values(*_COLUMNS, *names, "shown_error", "version", "replays").first()
+    if row is None:
+        raise JobNotFound(key)
+    return dict(row)
 
 
 def list_attempts(actor: Actor, job_id: UUID | str) -> list[AttemptDocument]:

@@ -17,6 +17,7 @@ from django.db import OperationalError, connections, models, transaction
 from django.db.models.functions import Left
 from django.utils import timezone
 
+from relay.engine.connection import check_vendor
 from relay.exceptions import ReadTimeout
 from relay.queries.documents import CountDocument
 from relay.redaction import redact_value
@@ -102,6 +103,7 @@ def _bounded(alias: str, *, bitmaps: bool) -> Iterator[datetime]:
         "timeout": str(int(LOOK_SECONDS * 1_000)),
         "bitmaps": "on" if bitmaps else "off",
     }
+    check_vendor(alias)
     try:
         with transaction.atomic(using=alias):
             with connections[alias].cursor() as cursor:

@@ -195,10 +195,7 @@ def preview(
         ScheduleError: a schedule like this cannot be kept.
     """
     actor.require("view_schedule", "preview")
-    times = {"once_at": once_at, "starts_at": starts_at, "ends_at": ends_at}
-    for word, value in times.items():
-        if value is not None and value.utcoffset() is None:
-            raise ArgumentError(f"{word}={value!r}: give a time with a zone")
+    _check_zones(once_at=once_at, starts_at=starts_at, ends_at=ends_at)
     if not (cron or every or once_at):
         raise ScheduleError("give one of: an expression, an interval, an instant")
     if spread is not None:
@@ -217,6 +214,12 @@ def preview(
         spread_ms=_milliseconds(spread),
     )
     return _fires(planned, _checked(limit, MOST_FIRES))
+
+
+def _check_zones(**times: datetime | None) -> None:
+    for word, value in times.items():
+        if value is not None and value.utcoffset() is None:
+            raise ArgumentError(f"{word}={value!r}: give a time with a zone")
 
 
 # --- rows ----------------------------------------------------------------------------

@@ -11,12 +11,10 @@ from relay.exceptions import UnknownTask
 from relay.operations import Actor
 from relay.queries.documents import TaskDocument
 from relay.queries.schema import arguments_schema
-from relay.tasks import Task, all_tasks
+from relay.tasks import Task, all_tasks, listed_tasks
 
 __all__ = ["get_task", "list_tasks"]
 
-# relay's own, which nobody enqueues by hand.
-_OWN: Final = "relay."
 _STARS: Final[dict[Any, str]] = {
     Parameter.VAR_POSITIONAL: "*",
     Parameter.VAR_KEYWORD: "**",
@@ -32,8 +30,8 @@ def list_tasks(actor: Actor) -> list[TaskDocument]:
         NotAllowed: the actor lacks view_job.
     """
     actor.require("view_job", "list_tasks")
-    made = sorted(all_tasks().items())
-    return [_document(actor, task) for name, task in made if not _is_own(name)]
+    known = all_tasks()
+    return [_document(actor, known[name]) for name in listed_tasks()]
 
 
 def get_task(actor: Actor, name: str) -> TaskDocument:
@@ -48,10 +46,6 @@ def get_task(actor: Actor, name: str) -> TaskDocument:
     if task is None:
         raise UnknownTask(f"no task {name[:200]!r} is registered in this process")
     return _document(actor, task)
-
-
-def _is_own(name: str) -> bool:
-    return name.startswith(_OWN)
 
 
 def _document(actor: Actor, task: Task[..., Any]) -> TaskDocument:
@@ -71,7 +65,7 @@ def _document(actor: Actor, task: Task[..., Any]) -> TaskDocument:
         "tags": list(task.tags),
         "sensitive": task.sensitive is True or list(task.sensitive),
         "permission": task.permission,
-        "may_enqueue": may_enqueue and not _is_own(task.name),
+        "may_enqueue": may_enqueue and task.name in listed_tasks(),
         "signature": _signature(task),
         "arguments": arguments_schema(task),
     }

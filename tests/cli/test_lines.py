@@ -111,3 +111,37 @@ def test_what_the_dashboard_gives_to_copy_is_taken(relay: Run) -> None:
             assert (body["priority"], body["timeout"]) == (-5, 1.5)
         else:
             assert relay(*words).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("enqueue", "app.add", "5", "two", "b=3"),
+            """--args '[5, "two"]' --kwarg b=3""",
+        ),
+        (("queues", "mail"), "write queues show mail"),
+        (("queues", "shwo", "mail"), "did you mean show?"),
+        (("jobs", "--sate", "failed"), "did you mean --state?"),
+        (("jobs", "--colour"), "unrecognized arguments: --colour"),
+        (("cancel", "a", "--yes", "b"), "side by side"),
+        (("job", "a", "b"), "it takes one besides flags"),
+        (("run", "mail", "a", "--dry-run", "b"), "side by side"),
+        (("version", "1"), "it takes none besides flags"),
+    ],
+)
+def test_words_that_are_too_many_are_told_of_with_the_usage_of_their_verb(
+    script: Run, words: tuple[str, ...], said: str
+) -> None:
+    result = script(*words)
+
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"usage: relay {words[0]}")
+    assert said in result.err
+
+
+def test_words_that_are_too_many_are_told_of_in_process_too(relay: Run) -> None:
+    result = relay("enqueue", "app.add", "5")
+
+    assert (result.code, result.out) == (2, "")
+    assert "--args '[5]'" in result.err

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from io import BytesIO, StringIO, TextIOWrapper
 
-from relay.cli.printer import Column, Printer, fields, inert, table
-from relay.cli.shown import ago, length
+from relay.cli.figures import ago, length
+from relay.cli.printer import Column, Printer, cut_to, fields, inert, table
 
 COLUMNS = (
     Column("NAME", lambda each: each["name"], can_cut=True),
@@ -97,3 +97,53 @@ def test_spans_are_short() -> None:
     ]
     assert ago(None) == ""
     assert ago("2999-01-01T00:00:00Z").startswith("+")
+
+
+ID = "01890a5d-ac96-774b-bcce-b302099a805"
+OTHER = "01890a5d-ac96-774c-bcce-b302099a8051"
+WIDE = (
+    Column("ID", lambda each: each["id"], is_id=True),
+    Column("TASK", lambda each: each["task"], can_cut=True, keeps_end=True),
+    Column("NOTE", lambda each: each["note"], can_cut=True, rank=1),
+    Column("MORE", lambda each: each["more"], rank=2),
+    Column("N", lambda each: each["n"], is_number=True),
+)
+
+
+def row(**values: object) -> dict[str, object]:
+    made = {"id": f"{ID}1", "task": "app.tasks.send", "note": "", "more": "x", "n": 1}
+    return {**made, **values}
+
+
+def test_a_narrow_terminal_is_not_written_over_its_edge() -> None:
+    rows = [row(note="a note", more="y" * 20), row(id=OTHER)]
+
+    for width in (200, 70, 50, 34, 31):
+        lines = list(table(WIDE, rows, width=width))
+        assert max(map(len, lines)) <= width, width
+        # What tells them apart stays.
+        assert lines[1].split()[0] != lines[2].split()[0]
+
+
+def test_ids_are_shortened_to_what_tells_them_apart() -> None:
+    [_, one] = table(WIDE[:2], [row()], width=30)
+    [_, first, second] = table(WIDE[:2], [row(), row(id=OTHER)], width=40)
+
+    assert one.split()[0] == "01890a5d-ac96"
+    assert first.split()[0] == "01890a5d-ac96-774b"
+    assert second.split()[0] == "01890a5d-ac96-774c"
+    [_, whole] = table(WIDE[:2], [row()], width=60)
+    assert whole.split()[0] == f"{ID}1"
+    assert one.endswith("app.tasks.send")
+
+
+def test_a_column_is_left_out_where_nothing_stands_in_it_first() -> None:
+    empty, full = (table(WIDE, [row(note=note)], width=34) for note in ("", "a note"))
+
+    assert next(iter(empty)).split() == ["ID", "TASK", "MORE", "N"]
+    assert next(iter(full)).split() == ["ID", "TASK", "NOTE", "N"]
+
+
+def test_of_a_task_the_end_of_its_name_stays() -> None:
+    assert cut_to("app.tasks.send_mail", 10, keeps_end=True) == "…send_mail"
+    assert cut_to("日本語", 5, keeps_end=True) == "…本語"

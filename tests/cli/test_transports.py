@@ -413,3 +413,30 @@ def test_each_way_tells_as_whom_it_is_known(relay: Run, remote: Run) -> None:
     assert there["name"].startswith("token tests rly_")
     assert here["permissions"] == there["permissions"]
     assert here.keys() == there.keys()
+
+
+def test_metrics_are_written_both_ways(relay: Run, remote: Run) -> None:
+    some("queued")
+
+    for run in (relay, remote):
+        lines = run("metrics").lines
+        assert 'relay_jobs{queue="default",state="queued"} 1.0' in lines, lines
+
+
+def test_the_document_of_the_api_is_written_both_ways(relay: Run, remote: Run) -> None:
+    here, there = relay("openapi").json, remote("openapi").json
+
+    assert here["openapi"] == there["openapi"]
+    assert here["paths"] == there["paths"]
+
+
+def test_metrics_need_their_permission(
+    script: Run, live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actor = Actor(name="root", source="system")
+    monkeypatch.setenv("RELAY_SERVER", live_server.url)
+    monkeypatch.setenv(
+        "RELAY_TOKEN", create_token(actor, "few", scopes=["submit"]).secret
+    )
+
+    assert script("metrics").code == 5

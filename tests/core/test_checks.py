@@ -88,7 +88,7 @@ def test_e001_names_a_database_that_is_no_postgresql(
 
     message = only("E001")
 
-    assert "'default', whose backend is sqlite" in message.msg
+    assert "DATABASES['default'] is sqlite" in message.msg
     assert "django.db.backends.postgresql" in str(message.hint)
 
 

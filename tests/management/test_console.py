@@ -11,7 +11,7 @@ import pytest
 from django.core.management import CommandError
 from django.db import DatabaseError, OperationalError, ProgrammingError
 
-from relay.management.console import explained
+from relay.management.database import explained
 from tests.worker.harness import ROOT
 
 SETTINGS = """
@@ -56,7 +56,7 @@ def test_another_database_is_refused_where_the_checks_are_skipped(
         "sqlite3",
     )
 
-    assert "DATABASES['default'] is sqlite: relay needs PostgreSQL" in said
+    assert "DATABASES['default'] is sqlite: relay keeps its jobs in PostgreSQL" in said
     assert "Traceback" not in said
 
 

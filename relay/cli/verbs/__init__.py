@@ -8,6 +8,7 @@ from relay.cli.verbs import (
     bulk,
     completion,
     dlq,
+    documents,
     enqueue,
     export,
     health,
@@ -41,6 +42,7 @@ def all_verbs(root: Branch) -> None:
         health,
         system,
         top,
+        documents,
         tokens,
         completion,
     ):

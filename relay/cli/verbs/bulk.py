@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from relay.cli import finding, flags, shown
+from relay.cli import figures, finding, flags, shown
 from relay.cli.errors import JobEndedBadly, PartlyDone, WaitTimedOut
 from relay.cli.printer import Document
 from relay.cli.progress import Progress
@@ -74,7 +74,7 @@ def start(session: Session, act: JobAct, filter: str) -> None:
     """Act on all jobs that match, once it is sure that it is meant."""
     word = _WORDS.get(act, act)
     matched = session.transport.count_bulk(act, filter)
-    text = f"{word} {shown.jobs(matched)}"
+    text = f"{word} {figures.jobs(matched)}"
     if session.is_dry:
         session.would(text, action=act, filter=filter, **matched)
         return

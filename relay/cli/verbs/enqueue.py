@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ _PLAIN: Final[Mapping[str, str]] = {
 def grow(root: Branch) -> None:
     """Add the verb."""
     parser = root.verb("enqueue", _enqueue, "enqueue a job", write_flags())
+    parser.advise = _advice
     parser.add_argument("task", metavar="TASK", help="the task's name")
     _add_arguments(parser)
     _add_options(parser)
@@ -47,6 +49,27 @@ def grow(root: Branch) -> None:
         metavar="SPAN",
         help="wait no longer (default: for ever)",
     )
+
+
+def _advice(words: Sequence[str]) -> str:
+    """Return how to give a task what stands behind its name."""
+    values, names = [], []
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if equals and name.isidentifier():
+            names.append(word)
+        else:
+            values.append(_value(word))
+    said = [f"--args {shlex.quote(json.dumps(values, ensure_ascii=False))}"]
+    said = [*(said if values else ()), *(f"--kwarg {shlex.quote(n)}" for n in names)]
+    return f"the task's arguments are flags: {' '.join(said)}"
+
+
+def _value(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _add_arguments(parser: Noun) -> None:
@@ -76,7 +99,7 @@ def _add_arguments(parser: Noun) -> None:
 
 def _add_options(parser: Noun) -> None:
     group = parser.add_argument_group("options of the job")
-    group.add_argument("--queue", metavar="NAME")
+    group.add_argument("--queue", metavar="QUEUE")
     group.add_argument("--priority", type=whole(-100, 100), metavar="N")
     group.add_argument("--max-retries", type=whole(0, 2_000_000_000), metavar="N")
     group.add_argument(

@@ -68,7 +68,7 @@ def _export(session: Session) -> None:
     with _target(session.printer, options.output) as target:
         is_seen = options.output is None and session.printer.is_terminal
         write = _csv(target, is_seen) if options.format == "csv" else _jsonl(target)
-        with Progress(session.notes) as progress:
+        with Progress(session.notes, is_shown=not is_seen) as progress:
             done, expected = 0, _expected(session, filter)
             fetch = fetching(session, filter)
             for page in pages(fetch, limit=flags.MOST_LISTED):

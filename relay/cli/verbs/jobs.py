@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.cli import finding, flags, shown
+from relay.cli import figures, finding, flags, shown
 from relay.cli.paging import Fetch, show_pages
 from relay.cli.printer import Document, inert
 from relay.cli.session import Session
@@ -84,7 +84,7 @@ def show_jobs(session: Session, filter: str) -> None:
 
 def _count(session: Session) -> None:
     document = session.transport.count_jobs(filter_of(session))
-    text = shown.count(document)
+    text = figures.count(document)
     session.show(document, lambda _: session.printer.line(text), ids=[text])
 
 

@@ -26,18 +26,19 @@ _COLUMNS = (
 def grow(root: Branch) -> None:
     """Add the noun profile."""
     profile = root.noun("profile", "list, add, use and remove servers by name")
-    named = flags.name_of("profile")
+    named, dry = flags.name_of("profile"), flags.dry_flags()
     profile.verb("ls", _list, "list profiles")
     add = profile.verb(
         "add",
         _add,
         "add a profile, or change it",
         named,
+        dry,
         details="Add a profile. Its token is asked for, or read from standard input.",
     )
     add.add_argument("url", metavar="URL", help="where the server is")
-    profile.verb("use", _use, "talk to this server from now on", named)
-    profile.verb("rm", _remove, "remove a profile, with its token", named)
+    profile.verb("use", _use, "talk to this server from now on", named, dry)
+    profile.verb("rm", _remove, "remove a profile, with its token", named, dry)
 
 
 def _profiles() -> Profiles:
@@ -62,6 +63,9 @@ def _add(session: Session) -> None:
     options = session.options
     profiles = _profiles()
     url = Http(options.url).url
+    if session.is_dry:
+        session.would(f"have profile {options.name} be {url}")
+        return
     if session.source.isatty():
         try:
             token = getpass.getpass("token (none with Enter): ")
@@ -77,6 +81,9 @@ def _add(session: Session) -> None:
 def _use(session: Session) -> None:
     profiles = _profiles()
     profile = profiles.get(session.options.name)
+    if session.is_dry:
+        session.would(f"talk to {profile.server} from then on")
+        return
     profiles.used = session.options.name
     profiles.save()
     session.say(f"from now on: {profile.server}")
@@ -85,6 +92,9 @@ def _use(session: Session) -> None:
 def _remove(session: Session) -> None:
     profiles = _profiles()
     profiles.get(session.options.name)
+    if session.is_dry:
+        session.would(f"remove profile {session.options.name}")
+        return
     del profiles.by_name[session.options.name]
     if profiles.used == session.options.name:
         profiles.used = None

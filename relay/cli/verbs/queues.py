@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from relay.cli import flags, shown
+from relay.cli import figures, flags, shown
 from relay.cli.errors import UsageError
 from relay.cli.printer import Document
 from relay.cli.session import Session
@@ -23,23 +23,38 @@ def grow(root: Branch) -> None:
     queues.verb("ls", _list, "list queues", flags.watch_flags())
     queues.verb("show", _show, "show one queue", flags.name_of("queue"))
     for branch in (queues, root):
-        pause = branch.verb(
-            "pause",
-            _pause,
-            "start no more jobs of queues",
-            _names(),
-            flags.write_flags(),
-        )
-        until = pause.add_mutually_exclusive_group()
-        until.add_argument("--for", dest="span", type=span, metavar="SPAN")
-        until.add_argument("--until", type=instant, metavar="TIME")
-        branch.verb(
-            "resume",
-            _resume,
-            "let jobs of queues start again",
-            _names(),
-            flags.write_flags(),
-        )
+        _add_pause(branch)
+    _add_set(queues)
+    purge = queues.verb(
+        "purge",
+        _purge,
+        "delete all jobs that wait in a queue",
+        flags.name_of("queue"),
+        flags.sure_flags(),
+        flags.wait_flags(),
+    )
+    purge.add_argument(
+        "--wait", action="store_true", help="until it is through, with its progress"
+    )
+
+
+def _add_pause(branch: Branch) -> None:
+    pause = branch.verb(
+        "pause", _pause, "start no more jobs of queues", _names(), flags.write_flags()
+    )
+    until = pause.add_mutually_exclusive_group()
+    until.add_argument("--for", dest="span", type=span, metavar="SPAN")
+    until.add_argument("--until", type=instant, metavar="TIME")
+    branch.verb(
+        "resume",
+        _resume,
+        "let jobs of queues start again",
+        _names(),
+        flags.write_flags(),
+    )
+
+
+def _add_set(queues: Branch) -> None:
     change = queues.verb(
         "set", _set, "change a queue", flags.name_of("queue"), flags.write_flags()
     )
@@ -51,17 +66,6 @@ def grow(root: Branch) -> None:
         type=int,
         metavar="N",
         help="how often workers that start without -q claim from it first (1 to 1,000)",
-    )
-    purge = queues.verb(
-        "purge",
-        _purge,
-        "delete all jobs that wait in a queue",
-        flags.name_of("queue"),
-        flags.sure_flags(),
-        flags.wait_flags(),
-    )
-    purge.add_argument(
-        "--wait", action="store_true", help="until it is through, with its progress"
     )
 
 
@@ -138,7 +142,7 @@ def _purge(session: Session) -> None:
     waiting = session.transport.count_bulk(
         "delete", f"queue:{name} state:scheduled,retrying,queued"
     )
-    text = f"delete {shown.jobs(waiting)} waiting in queue {name}"
+    text = f"delete {figures.jobs(waiting)} waiting in queue {name}"
     if session.is_dry:
         session.would(text, name=name, **waiting)
         return

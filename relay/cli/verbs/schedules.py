@@ -37,14 +37,23 @@ _FIELDS: Final[Mapping[str, str]] = {
 _SHOWN: Final = [
     "name",
     "task",
+    "args",
+    "kwargs",
     "when",
+    "words",
     "timezone",
     "queue",
     "priority",
     "enabled",
     "source",
+    "starts_at",
+    "ends_at",
+    "excluded",
+    "spread",
     "catch_up",
+    "catch_up_window",
     "overlap",
+    "success_within",
     "next_due_at",
     "last_due_at",
     "last_success_at",
@@ -67,7 +76,7 @@ def grow(root: Branch) -> None:
         parser = schedules.verb(name, run, help, *([named] if name == "next" else []))
         parser.add_argument(
             "-n",
-            dest="count",
+            "--count",
             type=whole(1, 100),
             default=5,
             metavar="N",
@@ -97,7 +106,7 @@ def _names() -> argparse.ArgumentParser:
 
 
 def _add_fields(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
-    parser.add_argument("--task", required=is_new, metavar="NAME")
+    parser.add_argument("--task", required=is_new, metavar="TASK")
     when = parser.add_mutually_exclusive_group(required=is_new)
     when.add_argument("--cron", metavar="EXPRESSION")
     when.add_argument("--every", type=span, metavar="SPAN")
@@ -107,7 +116,7 @@ def _add_fields(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
         "--args", dest="task_args", type=document(list, "list"), metavar="JSON"
     )
     parser.add_argument("--kwargs", type=document(dict, "object"), metavar="JSON")
-    parser.add_argument("--queue", metavar="NAME")
+    parser.add_argument("--queue", metavar="QUEUE")
     parser.add_argument("--priority", type=whole(-100, 100), metavar="N")
     parser.add_argument("--starts", type=instant, metavar="TIME", help="not before")
     parser.add_argument("--ends", type=instant, metavar="TIME", help="not after")
@@ -154,6 +163,9 @@ def _show(session: Session) -> None:
         if found["next"]:
             session.printer.line()
             session.printer.table(shown.FIRES, found["next"])
+        if found["occurrences"]:
+            session.printer.line()
+            session.printer.table(shown.OCCURRENCES, found["occurrences"])
 
     session.show(schedule, draw, ids=[schedule["name"]])
 

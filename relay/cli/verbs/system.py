@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 
-from relay.cli import flags, shown
+from relay.cli import figures, flags, shown
 from relay.cli.errors import UnhealthyError, UsageError
 from relay.cli.paging import show_pages
 from relay.cli.printer import Document
@@ -37,6 +37,14 @@ def grow(root: Branch) -> None:
         details="Run the system checks. The exit code is 9 if one finds an error or a "
         "warning.",
     )
+    _add_prune(root)
+    _add_mark(root)
+    _add_audit(root)
+    root.verb("whoami", _whoami, "show as whom relay knows you, and what you may do")
+    root.verb("version", _version, "show the versions of relay and of what it runs on")
+
+
+def _add_prune(root: Branch) -> None:
     prune = root.verb(
         "prune",
         _prune,
@@ -52,6 +60,9 @@ def grow(root: Branch) -> None:
         help="of jobs that ended so (default: all three)",
     )
     prune.add_argument("--wait", action="store_true", help="until it is through")
+
+
+def _add_mark(root: Branch) -> None:
     mark = root.verb(
         "mark",
         _mark,
@@ -61,6 +72,9 @@ def grow(root: Branch) -> None:
     mark.add_argument(
         "label", type=filled, metavar="LABEL", help='what it was, such as "deploy 1.4"'
     )
+
+
+def _add_audit(root: Branch) -> None:
     audit = root.verb(
         "audit", _audit, "list who did what, the latest first", flags.list_flags()
     )
@@ -72,8 +86,6 @@ def grow(root: Branch) -> None:
     audit.add_argument(
         "--target", metavar="ID", help="its id or name; only with --subject"
     )
-    root.verb("whoami", _whoami, "show as whom relay knows you, and what you may do")
-    root.verb("version", _version, "show the versions of relay and of what it runs on")
 
 
 # --- stats and tasks -----------------------------------------------------------------
@@ -95,15 +107,17 @@ def _stats(session: Session) -> None:
 def draw_stats(session: Session, stats: Document) -> None:
     """Write the figures for people."""
     printer = session.printer
-    printer.fields((name, shown.count(each)) for name, each in stats["jobs"].items())
-    printer.line()
-    shown.draw_pairs(printer, {f"workers {k}": v for k, v in stats["workers"].items()})
+    pairs: list[tuple[str, object]] = [
+        (name, figures.count(each)) for name, each in stats["jobs"].items()
+    ]
+    pairs += [(f"workers {name}", each) for name, each in stats["workers"].items()]
     for name in ("last_hour", "last_day"):
         totals = stats[name]
         said = ", ".join(
             f"{totals[each]:,} {each}" for each in ("completed", "failed", "cancelled")
         )
-        printer.fields([(name.replace("_", " "), said)])
+        pairs.append((name.replace("_", " "), said))
+    printer.fields(pairs)
     if stats["queues"]:
         printer.line()
         printer.table(shown.QUEUES, stats["queues"])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TextIO
 
-from relay.cli import shown
+from relay.cli import figures, shown
 from relay.cli.errors import CliError, UsageError
 from relay.cli.printer import Printer, inert, table
 from relay.cli.session import Session
@@ -27,6 +29,13 @@ _HOME: Final = "\x1b[H"
 _REST_OF_LINE: Final = "\x1b[K"
 _REST_OF_SCREEN: Final = "\x1b[J"
 _JOBS: Final = 20
+# Those that wait or run; those that have ended.
+_STATES: Final = (
+    ("queued", "running", "retrying", "scheduled", "blocked"),
+    ("completed", "failed", "cancelled"),
+)
+_GONE: Final = frozenset({"stopped", "lost"})
+_MOST_KEYS: Final = 1_024
 
 
 def grow(root: Branch) -> None:
@@ -80,16 +89,28 @@ def _frame(session: Session) -> Iterator[str]:
         f"relay  {moment:%Y-%m-%d %H:%M:%S} UTC  {workers['busy']} of "
         f"{workers['slots']} slots busy"
     )
-    counts = (f"{name} {shown.count(each)}" for name, each in stats["jobs"].items())
-    yield "  ".join(counts)
+    jobs = stats["jobs"]
+    for names in _STATES:
+        yield "  ".join(f"{name} {figures.count(jobs[name])}" for name in names)
     yield ""
     drawn = partial(table, width=printer.width, colour=printer.has_colour)
     yield from drawn(shown.QUEUES, stats["queues"])
     yield ""
-    yield from drawn(shown.WORKERS, session.transport.list_workers()["results"])
+    alive = [
+        each
+        for each in session.transport.list_workers()["results"]
+        if each["state"] not in _GONE
+    ]
+    if alive:
+        yield from drawn(shown.WORKERS, alive)
+    else:
+        yield "no worker is alive"
     yield ""
     running = session.transport.list_jobs("state:running", limit=_JOBS, cursor=None)
-    yield from drawn(shown.JOBS, running["results"])
+    if running["results"]:
+        yield from drawn(shown.JOBS, running["results"])
+    else:
+        yield "no job runs"
 
 
 @contextlib.contextmanager
@@ -103,15 +124,24 @@ def _screen(printer: Printer) -> Iterator[None]:
 
 
 class _Keys:
-    """Keys as they are pressed."""
+    """Keys as they are pressed.
 
-    def __init__(self, source: TextIO) -> None:
-        self._source = source
+    Read past Python's own buffer: what that held, no select() would tell of.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
 
     def is_q_within(self, seconds: float) -> bool:
-        """Wait for so long; tell whether q was pressed."""
-        ready, _, _ = select.select([self._source], [], [], seconds)
-        return bool(ready) and self._source.read(1) in ("q", "Q", "")
+        """Wait for so long; tell whether q was pressed, or nobody can press it."""
+        ends_at = time.monotonic() + seconds
+        while True:
+            left = max(0.0, ends_at - time.monotonic())
+            if not select.select([self._number], [], [], left)[0]:
+                return False
+            pressed = os.read(self._number, _MOST_KEYS)
+            if not pressed or b"q" in pressed.lower():
+                return True
 
 
 @contextlib.contextmanager
@@ -125,6 +155,6 @@ def _keys(source: TextIO) -> Iterator[_Keys]:
     before = termios.tcgetattr(number)
     tty.setcbreak(number)
     try:
-        yield _Keys(source)
+        yield _Keys(number)
     finally:
         termios.tcsetattr(number, termios.TCSADRAIN, before)

@@ -12,7 +12,6 @@ from django.core.management.base import CommandError, CommandParser
 from relay.cli import session, tree
 from relay.cli.errors import CliError, UsageError
 from relay.cli.local import Local
-from relay.cli.printer import inert
 from relay.cli.verbs import all_verbs
 from relay.management.console import RelayCommand
 
@@ -66,7 +65,7 @@ class Command(RelayCommand):
                 colour=not options["no_color"] and not os.environ.get("NO_COLOR"),
             )
         except CliError as error:
-            raise CommandError(inert(str(error)), returncode=error.exit_code) from error
+            raise CommandError(error.text, returncode=error.exit_code) from error
         except BrokenPipeError:
             session.forget_output()
             sys.exit(1)

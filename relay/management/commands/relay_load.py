@@ -24,7 +24,8 @@ from relay.load.jobs import Enqueuing
 from relay.load.plan import Plan
 from relay.load.report import document, is_success, text
 from relay.load.waiting import Ended, follow, is_served
-from relay.management.console import RelayCommand, check_vendor, explained
+from relay.management.console import RelayCommand
+from relay.management.database import check_vendor, explained
 from relay.models import Queue
 from relay.tasks import Task, get_task, known_queues
 
@@ -60,6 +61,28 @@ class Command(RelayCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
+        self._add_pace_arguments(parser)
+        self._add_job_arguments(parser)
+        parser.add_argument(
+            "--wait",
+            nargs="?",
+            type=_number(LONGEST_SECONDS),
+            const=math.inf,
+            metavar="SECONDS",
+            help="wait until the jobs have ended, no longer than SECONDS if given, and "
+            "report their latencies too",
+        )
+        parser.add_argument(
+            "--json",
+            action="store_true",
+            dest="as_json",
+            help="write the report as one JSON document, and nothing else, to stdout",
+        )
+        parser.add_argument(
+            "--yes", action="store_true", help="go on where settings.DEBUG is False"
+        )
+
+    def _add_pace_arguments(self, parser: CommandParser) -> None:
         size = parser.add_mutually_exclusive_group(required=True)
         size.add_argument(
             "--requests",
@@ -93,25 +116,6 @@ class Command(RelayCommand):
             default=1,
             metavar="N",
             help="jobs of one request, by enqueue_many (default: %(default)s)",
-        )
-        self._add_job_arguments(parser)
-        parser.add_argument(
-            "--wait",
-            nargs="?",
-            type=_number(LONGEST_SECONDS),
-            const=math.inf,
-            metavar="SECONDS",
-            help="wait until the jobs have ended, no longer than SECONDS if given, and "
-            "report their latencies too",
-        )
-        parser.add_argument(
-            "--json",
-            action="store_true",
-            dest="as_json",
-            help="write the report as one JSON document, and nothing else, to stdout",
-        )
-        parser.add_argument(
-            "--yes", action="store_true", help="go on where settings.DEBUG is False"
         )
 
     def _add_job_arguments(self, parser: CommandParser) -> None:

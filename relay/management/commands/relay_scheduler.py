@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from django.core.management.base import CommandError, CommandParser
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from relay import metrics
 from relay.checks.at_start import log_findings
 from relay.conf import get_settings
-from relay.management.console import RelayCommand, check_vendor, explained, show_logs
+from relay.engine.connection import is_outage
+from relay.management.console import RelayCommand, show_logs
+from relay.management.database import check_vendor, explained
 from relay.management.probing import add_probe_arguments, bind_probes, show_gauges
+from relay.models import Occurrence, Schedule
 from relay.probes import run_beside, serve
 from relay.scheduler.process import SchedulerHealth, StopSignal, run
 from relay.scheduler.registry import sync_declared
@@ -51,6 +55,7 @@ class Command(RelayCommand):
             self.stdout.write(f"schedules declared in code: {said}")
             return
         show_logs(options["verbosity"])
+        _check_tables(alias)
         health = SchedulerHealth(alias)
         if metrics.is_available():
             show_gauges(alias)
@@ -60,3 +65,20 @@ class Command(RelayCommand):
             self.stdout.flush()
             run_beside("relay-checks", partial(log_findings, alias))
             run(alias, stop, health=health)
+
+
+def _check_tables(alias: str) -> None:
+    """Refuse a database without relay's tables; one that is away is waited for later.
+
+    Raises:
+        CommandError: tables or columns are missing.
+    """
+    with explained(alias):
+        try:
+            Schedule.objects.using(alias).filter(pk=UUID(int=0)).first()
+            Occurrence.objects.using(alias).filter(pk=0).first()
+        except DatabaseError as error:
+            if not is_outage(error):
+                raise
+        finally:
+            connections[alias].close()

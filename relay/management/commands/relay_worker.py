@@ -7,38 +7,29 @@ import contextlib
 import logging
 import signal
 import sys
-import time
-from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from django.core.management.base import CommandError, CommandParser
-from django.db import DatabaseError, connections
+from django.db import connections
 
 from relay.checks.at_start import log_findings
 from relay.conf import check_queue_name, get_settings
-from relay.engine.connection import is_outage
 from relay.engine.weight import LARGEST_WEIGHT
-from relay.management.console import RelayCommand, check_vendor, explained, show_logs
+from relay.management.console import RelayCommand, show_logs
+from relay.management.database import check_vendor, explained, when_it_answers
 from relay.management.probing import add_probe_arguments, bind_probes, clear_metrics
 from relay.models import Queue
-from relay.retry import Backoff
 from relay.tasks import known_queues
 from relay.worker.options import LoopOptions
 from relay.worker.parent import Parent
 
 logger = logging.getLogger("relay.worker")
 
-T = TypeVar("T")
-
 # Besides, each child 1 and one for each slot that uses the ORM.
 # Source: docs/howto/workers.md, "Connections".
 KEEPER_SESSIONS: Final = 2
-WAIT_FOR_DATABASE: Final = Backoff(
-    base=timedelta(seconds=0.5), cap=timedelta(seconds=4)
-)
-REPORT_SECONDS: Final = 60.0
 
 
 class Command(RelayCommand):
@@ -72,6 +63,16 @@ class Command(RelayCommand):
             default=1,
             help="child processes (default: %(default)s)",
         )
+        self._add_life(parser)
+        add_probe_arguments(parser)
+        parser.add_argument(
+            "--reload",
+            action="store_true",
+            help="for development: restart when the code changes",
+        )
+
+    def _add_life(self, parser: CommandParser) -> None:
+        parser.add_argument("--name", help="label of this worker (default: host-pid)")
         parser.add_argument(
             "--grace",
             type=_seconds,
@@ -79,7 +80,6 @@ class Command(RelayCommand):
             help="how long running jobs may go on after SIGTERM "
             "(default: RELAY['GRACE'])",
         )
-        parser.add_argument("--name", help="label of this worker (default: host-pid)")
         parser.add_argument(
             "--max-jobs",
             type=_positive,
@@ -91,12 +91,6 @@ class Command(RelayCommand):
             type=_positive,
             metavar="MIB",
             help="replace a child whose resident memory is larger",
-        )
-        add_probe_arguments(parser)
-        parser.add_argument(
-            "--reload",
-            action="store_true",
-            help="for development: restart when the code changes",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -152,7 +146,7 @@ class Command(RelayCommand):
     def _warn_of_sessions(self, concurrency: int, processes: int) -> None:
         """Say so where this worker alone may need more sessions than there are."""
         needed = KEEPER_SESSIONS + processes * (1 + concurrency)
-        there_are = _when_database_answers(_read_session_limit)
+        there_are = when_it_answers(_read_session_limit, get_settings().database)
         if needed > there_are:
             logger.warning(
                 "this worker may need %d database sessions and the server has %d: "
@@ -164,7 +158,7 @@ class Command(RelayCommand):
 
     def _checked(self, asked: dict[str, int] | None) -> dict[str, int]:
         """Return the queues to serve; refuse a name that nobody knows."""
-        rows = _when_database_answers(_read_queues)
+        rows = when_it_answers(_read_queues, get_settings().database)
         known = known_queues() | set(rows)
         if asked is None:
             return {name: max(1, rows.get(name, 1)) for name in sorted(known)}
@@ -181,26 +175,6 @@ class Command(RelayCommand):
                     f"known: {', '.join(sorted(known))}"
                 )
         return asked
-
-
-def _when_database_answers(question: Callable[[str], T]) -> T:
-    """Ask the relay database; where it is away, wait for it as a worker does."""
-    alias = get_settings().database
-    reported_at = float("-inf")
-    failures = 0
-    while True:
-        try:
-            return question(alias)
-        except DatabaseError as error:
-            if not is_outage(error):
-                raise
-            if time.monotonic() - reported_at >= REPORT_SECONDS:
-                reported_at = time.monotonic()
-                logger.warning("the database is away: waiting for it: %s", error)
-        finally:
-            connections[alias].close()
-        failures += 1
-        time.sleep(WAIT_FOR_DATABASE.delay(failures).total_seconds())
 
 
 def _read_queues(alias: str) -> dict[str, int]:

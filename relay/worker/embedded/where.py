@@ -11,9 +11,9 @@ from typing import Final
 from django.apps import apps
 from django.conf import settings
 from django.core.management import get_commands
-from django.db import connections
 
 from relay.conf import get_settings
+from relay.engine.connection import check_vendor
 from relay.exceptions import RelayError
 
 __all__ = ["HELPER_MARK", "check_process", "why_not"]
@@ -44,13 +44,7 @@ def check_process() -> None:
             "threading is patched, as by gevent or eventlet, and a handler would stop "
             "the leases of all: run relay_worker instead"
         )
-    alias = get_settings().database
-    vendor = connections[alias].vendor
-    if vendor != "postgresql":
-        raise RelayError(
-            f"DATABASES[{alias!r}] is {vendor}: relay needs PostgreSQL 15 or newer; "
-            "name an alias that is, as RELAY['DATABASE']"
-        )
+    check_vendor(get_settings().database)
 
 
 def why_not(commands: Collection[str]) -> str | None:
