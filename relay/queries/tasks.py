@@ -11,7 +11,7 @@ from relay.exceptions import UnknownTask
 from relay.operations import Actor
 from relay.queries.documents import TaskDocument
 from relay.queries.schema import arguments_schema
-from relay.tasks import Task, all_tasks, listed_tasks
+from relay.tasks import Task, all_tasks, is_own, listed_tasks
 
 __all__ = ["get_task", "list_tasks"]
 
@@ -65,7 +65,7 @@ def _document(actor: Actor, task: Task[..., Any]) -> TaskDocument:
         "tags": list(task.tags),
         "sensitive": task.sensitive is True or list(task.sensitive),
         "permission": task.permission,
-        "may_enqueue": may_enqueue and task.name in listed_tasks(),
+        "may_enqueue": may_enqueue and not is_own(task.name),
         "signature": _signature(task),
         "arguments": arguments_schema(task),
     }

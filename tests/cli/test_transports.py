@@ -38,6 +38,7 @@ OWN = {
     "duration",
     "heartbeat_at",
     "latency",
+    "meta",  # over HTTP the request's id
     "oldest_transaction",
     "request_id",
     "silent_for",
