@@ -32,6 +32,7 @@ _OF_WHAT_THEY_CHANGED: Final = frozenset(
     {
         *("view_job", "view_queue", "view_worker", "view_schedule"),
         *("view_bulkoperation", "view_apitoken"),
+        "view_metrics",  # where marks are seen
     }
 )
 
