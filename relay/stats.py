@@ -7,9 +7,10 @@ for 72 hours, hours for 90 days.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from relay.buckets import STAT_BOUNDS, quantile
@@ -29,6 +30,7 @@ __all__ = [
 _EMPTY: Final = (0,) * (len(STAT_BOUNDS) + 1)
 _MINUTE: Final = timedelta(minutes=1)
 _HOUR: Final = timedelta(hours=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Of one series; more than that no chart can show.
 MOST_POINTS: Final = 5_000
 
@@ -57,10 +59,16 @@ TOTALS: Final = f"""
 SELECT queue, task, {_COLUMNS}
 FROM relay_stat {_WHERE} GROUP BY queue, task, outcome ORDER BY queue, task
 """  # noqa: S608 - constants only
-# Of spans that end together: each row once, with how many of them had begun.
+# Parts of time, by the minute or by the hour: each a range of the index.
 LAST: Final = f"""
-SELECT width_bucket(at, %(begins)s::timestamptz[]) AS begun, {_COLUMNS}
-FROM relay_stat {_WHERE} GROUP BY begun, outcome
+SELECT part.place, {_COLUMNS}
+FROM unnest(%(places)s::int[], %(units)s::int2[], %(begins)s::timestamptz[],
+            %(ends)s::timestamptz[]) AS part(place, unit, begins, ends)
+CROSS JOIN LATERAL (
+    SELECT * FROM relay_stat
+    WHERE seconds = part.unit AND at >= part.begins AND at < part.ends
+) AS stat
+GROUP BY part.place, outcome
 """  # noqa: S608 - constants only
 ACTIVITY: Final = f"""
 SELECT queue, date_bin(%(step)s::interval, at, %(since)s) AS start, outcome,
@@ -205,19 +213,44 @@ def read_last(
 ) -> list[Totals]:
     """Return what became of all jobs within each of these spans up to one instant.
 
+    Whole hours are read by the hour, and by the minute what is left at their ends.
+
     Args:
         spans: the longest first, each of up to 72 hours.
 
     Transaction: one statement on Django's connection.
     """
     begins = [until - span for span in spans]
-    since, queue, task = begins[0], None, None
-    values = {**_values(_MINUTE, locals()), "begins": begins}
+    parts = [
+        (place, *part)
+        for place, (begin, end) in enumerate(pairwise([*begins, until]))
+        for part in _parts(begin, end)
+    ]
+    names = ("places", "units", "begins", "ends")
+    values = {
+        name: list(each)
+        for name, each in zip(names, zip(*parts, strict=True), strict=True)
+    }
     rows = fetch_all(LAST, values, using=using)
     return [
-        _totals(begin, None, None, [row for begun, *row in rows if begun > place])
+        _totals(begin, None, None, [row for at, *row in rows if at >= place])
         for place, begin in enumerate(begins)
     ]
+
+
+def _parts(begin: datetime, end: datetime) -> Iterator[tuple[int, datetime, datetime]]:
+    """Give the parts of a time: how long their rows are in seconds, from when to when.
+
+    Its whole hours are one; those of a time without any are minutes alone.
+    """
+    first = begin + -(begin - _EPOCH) % _HOUR
+    last = end - (end - _EPOCH) % _HOUR
+    if first >= last:
+        yield _MINUTE.seconds, begin, end
+        return
+    yield _MINUTE.seconds, begin, first
+    yield _HOUR.seconds, first, last
+    yield _MINUTE.seconds, last, end
 
 
 def read_activity(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from django.db import InterfaceError, OperationalError, connection
+from django.db.models import F
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -18,6 +21,7 @@ from relay.exceptions import ArgumentError
 from relay.models import Stat
 from relay.queries import documents
 from relay.queries import system as module
+from relay.stats import read_last
 from tests.operations.factory import actor, make_job
 from tests.queries.documents import check
 from tests.queries.factory import make_worker
@@ -30,19 +34,32 @@ KEY = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
 
 def add(minutes_ago: int, *, count: int = 1, **values: Any) -> None:
     """Add what a worker would have: attempts of about a second."""
-    at = timezone.now().replace(second=0, microsecond=0)
+    now = timezone.now().replace(second=0, microsecond=0)
+    at = now - timedelta(minutes=minutes_ago)
+    add_at([at], seconds=60, count=count, **values)
+    # Of two in one hour the second would be added to the first.
+    hour = {"at": at.replace(minute=0), "seconds": 3_600}
+    given = {"queue": "mail", "task": "app.send", "outcome": "completed"} | values
+    if not Stat.objects.filter(**hour, **given).update(count=F("count") + count):
+        add_at([hour["at"]], seconds=3_600, count=count, **values)
+
+
+def add_at(at: list[datetime], *, seconds: int, count: int, **values: Any) -> None:
     buckets = [0] * (len(STAT_BOUNDS) + 1)
     buckets[10] = count
     given = {"queue": "mail", "task": "app.send", "outcome": "completed"}
-    Stat.objects.create(
-        at=at - timedelta(minutes=minutes_ago),
-        seconds=60,
-        count=count,
-        run_seconds=count * 0.9,
-        wait_seconds=count * 0.9,
-        run_buckets=buckets,
-        wait_buckets=buckets,
-        **given | values,
+    Stat.objects.bulk_create(
+        Stat(
+            at=each,
+            seconds=seconds,
+            count=count,
+            run_seconds=count * 0.9,
+            wait_seconds=count * 0.9,
+            run_buckets=buckets,
+            wait_buckets=buckets,
+            **given | values,
+        )
+        for each in at
     )
 
 
@@ -81,6 +98,30 @@ def test_stats_tell_of_queues_workers_and_rates() -> None:
     assert found["last_day"]["completed"] == 8
     assert found["last_day"]["run"]["mean"] == pytest.approx(0.9)
     assert "default" in [queue["name"] for queue in found["queues"]]
+
+
+def test_the_last_day_is_read_by_whole_hours_and_the_minutes_at_its_ends() -> None:
+    """Of each minute and each hour that may count there is one attempt."""
+    until = datetime(2026, 1, 2, 10, 20, 30, tzinfo=UTC)
+    for seconds, step in ((60, timedelta(minutes=1)), (3_600, timedelta(hours=1))):
+        first = datetime(2026, 1, 1, 8, tzinfo=UTC)
+        count = seconds // 60
+        at = [first + step * place for place in range(28 * 60 // count)]
+        add_at(at, seconds=seconds, count=count)
+
+    with CaptureQueriesContext(connection) as captured:
+        day, hour = read_last(
+            using="default", until=until, spans=(timedelta(days=1), timedelta(hours=1))
+        )
+
+    assert (day.counts["completed"], hour.counts["completed"]) == (24 * 60, 60)
+    [statement] = [each["sql"] for each in captured]
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")
+        [[plan]] = cursor.fetchall()
+    text = plan if isinstance(plan, str) else json.dumps(plan)
+    rows = [float(found) for found in re.findall(r'"Actual Rows": ([0-9.]+)', text)]
+    assert max(rows) < 200
 
 
 def test_a_series_has_a_point_for_every_step() -> None:
