@@ -20,6 +20,7 @@ Policy = Literal["priority", "fifo"]
 
 # Rows per statement, so that no lock is held for long: as many as promote() moves.
 FLATTEN_BATCH: Final = 1_000
+_ID_BYTES: Final = 16
 
 # A queue without a row gets one only if the caller knows it, as with a pause.
 SET_POLICY: Final = """
@@ -43,23 +44,26 @@ SELECT EXISTS (SELECT FROM noted) FROM known
 """
 
 # Indexes: relay_job_ready_idx, relay_job_due_idx, relay_job_held_idx. Read once, as
-# there is no index in this order. Queued ones without a priority count from the first
-# that has one: they have to stay behind it.
+# there is no index in this order, and as 16 bytes each: they may be millions. Queued
+# ones without a priority count from the first that has one: they have to stay behind
+# it.
 FIND_READY: Final = """
 WITH ready AS MATERIALIZED (
     SELECT id, priority, ready_seq FROM relay_job
     WHERE state = 'queued' AND concurrency_key IS NULL AND queue = %(queue)s
 )
-SELECT id FROM ready
+SELECT coalesce(string_agg(uuid_send(id), ''::bytea ORDER BY ready_seq), '')
+FROM ready
 WHERE ready_seq >= (SELECT min(ready_seq) FROM ready WHERE priority <> 0)
-ORDER BY ready_seq
 """
 FIND_OTHERS: Final = """
-SELECT id FROM relay_job
-WHERE state IN ('scheduled', 'retrying') AND queue = %(queue)s AND priority <> 0
-UNION ALL
-SELECT id FROM relay_job
-WHERE state = 'running' AND queue = %(queue)s AND priority <> 0
+SELECT coalesce(string_agg(uuid_send(id), ''::bytea), '') FROM (
+    SELECT id FROM relay_job
+    WHERE state IN ('scheduled', 'retrying') AND queue = %(queue)s AND priority <> 0
+    UNION ALL
+    SELECT id FROM relay_job
+    WHERE state = 'running' AND queue = %(queue)s AND priority <> 0
+) AS job
 """
 
 # Index: the primary key. Locked in the order of ids, as every act over many jobs does.
@@ -136,11 +140,14 @@ def set_policy(
 
 def _flatten(queue: str, using: str) -> None:
     for statement in (FIND_OTHERS, FIND_READY):
-        ids: list[UUID] = [
-            row[0] for row in fetch_all(statement, {"queue": queue}, using=using)
-        ]
-        for start in range(0, len(ids), FLATTEN_BATCH):
-            _flatten_batch(queue, ids[start : start + FLATTEN_BATCH], using=using)
+        [(found,)] = fetch_all(statement, {"queue": queue}, using=using)
+        for start in range(0, len(found), FLATTEN_BATCH * _ID_BYTES):
+            part = found[start : start + FLATTEN_BATCH * _ID_BYTES]
+            ids = [
+                UUID(bytes=bytes(part[at : at + _ID_BYTES]))
+                for at in range(0, len(part), _ID_BYTES)
+            ]
+            _flatten_batch(queue, ids, using=using)
 
 
 def _flatten_batch(queue: str, ids: Sequence[UUID], *, using: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -201,6 +202,26 @@ def test_a_switch_leaves_other_queues_and_a_second_one_changes_nothing(
     assert list(History.objects.values_list("event", "actor", "detail")) == [
         ("policy", "ada", {"queue": "default", "policy": "fifo"})
     ]
+
+
+def test_a_switch_keeps_little_of_each_job_in_memory(
+    hot: EngineConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy, "FLATTEN_BATCH", 100)
+    rows.add_jobs(hot, 10, priority=5)
+    make_fifo()  # once before: what is loaded only then does not count
+    Queue.objects.update(policy="priority")
+    rows.add_jobs(hot, 5_000, priority=5)
+
+    tracemalloc.start()
+    try:
+        make_fifo()
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert priorities() == {0}
+    assert most_bytes < 5_000 * 80
 
 
 def test_a_switch_rolls_back_with_its_caller(hot: EngineConnection) -> None:
