@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import cache
@@ -18,6 +16,7 @@ from django.db import connections
 
 from relay.dashboard_settings import DashboardSettings
 from relay.exceptions import SettingsError
+from relay.key_settings import EncryptionKey, read_keys
 from relay.queue_settings import read_permissions, read_retention
 from relay.retention import Retention
 from relay.retry import Backoff
@@ -33,7 +32,6 @@ __all__ = [
     "OtelSettings",
     "Settings",
     "check_queue_name",
-    "decode_key",
     "get_settings",
     "read_settings",
 ]
@@ -84,10 +82,6 @@ _SIZES: Final = {
 }
 
 TEST_MODES: Final = (None, "inline", "manual", "off")
-_KEY_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-KEY_BYTES: Final = 32
-
-EncryptionKey = str | bytes | Callable[[], str | bytes]
 
 
 def check_queue_name(name: object) -> str:
@@ -115,6 +109,8 @@ class ApiSettings:
     # Jobs that one caller may submit a second on average, and at once; None for any.
     submit_rate: int | None = None
     submit_burst: int = 200
+    # Answer GET /v1/stream, under ASGI.
+    stream: bool = False
 
     def __post_init__(self) -> None:
         _check_paths("api.authentication_classes", self.authentication_classes)
@@ -125,6 +121,7 @@ class ApiSettings:
         if self.submit_rate is not None:
             _check_number("api.submit_rate", self.submit_rate, 1)
         _check_number("api.submit_burst", self.submit_burst, 1)
+        _check_switch("api.stream", self.stream)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,9 +266,13 @@ class Settings:
         object.__setattr__(self, "otel", _read_part("otel", self.otel, OtelSettings))
         dashboard = _read_part("dashboard", self.dashboard, DashboardSettings)
         object.__setattr__(self, "dashboard", dashboard)
+        if self.api.stream and (self.transaction_pooler or not self.notify):
+            raise _refused(
+                "api.stream", True, "needs NOTIFY, and no TRANSACTION_POOLER"
+            )
         if self.slow_job is not None:
             _check_duration("slow_job", self.slow_job, timedelta(milliseconds=1))
-        object.__setattr__(self, "encryption_keys", _read_keys(self.encryption_keys))
+        object.__setattr__(self, "encryption_keys", read_keys(self.encryption_keys))
         _check_pattern("redacted_names", self.redacted_names)
         for key in _SWITCHES:
             _check_switch(key, getattr(self, key))
@@ -350,53 +351,6 @@ def _check_pattern(key: str, value: object) -> None:
     except re.error:
         pass
     raise _refused(key, value, "give a regular expression, such as 'token|secret'")
-
-
-# --- keys: no message may hold a value ----------------------------------------------
-
-
-def _keys_refused(reason: str) -> SettingsError:
-    return SettingsError(
-        f"RELAY['ENCRYPTION_KEYS'] {reason}: give a dict of key ids and keys, the "
-        f"current one first; a key is {KEY_BYTES} bytes as base64, or a callable that "
-        "returns it"
-    )
-
-
-def _read_keys(value: object) -> dict[str, EncryptionKey]:
-    """Return the keys, also of the text form 'id:base64,id:base64' of a variable."""
-    if isinstance(value, str):
-        pairs = [part.strip().partition(":") for part in value.split(",") if part]
-        if not all(colon for _, colon, _ in pairs):
-            raise _keys_refused("is a text without key ids, such as 'id:base64'")
-        if len({name for name, _, _ in pairs}) < len(pairs):
-            raise _keys_refused("names a key twice")
-        value = {name: key for name, _, key in pairs}
-    if not isinstance(value, Mapping):
-        raise _keys_refused(f"is a {type(value).__name__}")
-    for name, key in value.items():
-        if not isinstance(name, str) or not _KEY_ID.fullmatch(name):
-            raise _keys_refused(
-                "has a key id that is not 1 to 64 letters, digits, '_', '.' or '-'"
-            )
-        if not callable(key) and decode_key(key) is None:
-            raise _keys_refused(f"holds no {KEY_BYTES} bytes under {name!r}")
-    return dict(value)
-
-
-def decode_key(value: object) -> bytes | None:
-    """Return the bytes of a key, as they are or as base64; None if it is no key."""
-    if isinstance(value, str):
-        try:
-            value = base64.b64decode(value.strip().translate(_STANDARD), validate=True)
-        except (binascii.Error, ValueError):
-            return None
-    if isinstance(value, bytes) and len(value) == KEY_BYTES:
-        return value
-    return None
-
-
-_STANDARD: Final = str.maketrans("-_", "+/")
 
 
 def _arguments(

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from relay.conf import Settings, decode_key, get_settings
+from relay.conf import Settings, get_settings
 from relay.exceptions import DecodeError, MissingKey, SettingsError
+from relay.key_settings import decode_key
 from relay.packing import TAG
 
 if TYPE_CHECKING:

@@ -55,6 +55,7 @@ _STATUS_TEXTS: Final = {
 }
 _PLAIN: Final[Mapping[Any, str]] = {
     str: "string",
+    bytes: "string",
     int: "integer",
     float: "number",
     bool: "boolean",
@@ -198,6 +199,8 @@ def _answer(
     kind = "application/json"
     if hint is str:
         kind = "text/html"
+    elif hint is bytes:
+        kind = "text/event-stream"
     elif path.endswith(".json"):
         kind = "application/vnd.oai.openapi+json"
     elif path.endswith(".yaml"):

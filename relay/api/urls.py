@@ -6,7 +6,7 @@ from typing import Final
 
 from django.urls import URLPattern, re_path
 
-from relay.api import bulk, job_acts, jobs, meta, queues, schedules, tokens
+from relay.api import bulk, job_acts, jobs, meta, queues, schedules, stream, tokens
 from relay.api.base import ApiView
 
 __all__ = ["ADDRESSES", "app_name", "urlpatterns"]
@@ -63,6 +63,7 @@ ADDRESSES: Final[tuple[tuple[str, type[ApiView], str], ...]] = (
     ("/v1/stats/series", meta.SeriesView, "stats-series"),
     ("/v1/stats/totals", meta.TotalsView, "stats-totals"),
     ("/v1/marks", meta.MarksView, "marks"),
+    ("/v1/stream", stream.StreamView, "stream"),
     ("/v1/audit", meta.AuditView, "audit"),
     ("/v1/system", meta.SystemView, "system"),
     ("/v1/whoami", meta.WhoAmIView, "whoami"),

@@ -19,7 +19,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils.module_loading import import_string
 
 from relay.checks.messages import readable_settings, warning
-from relay.conf import decode_key
+from relay.key_settings import decode_key
 
 __all__ = [
     "EXAMPLE_KEY",

@@ -68,7 +68,8 @@ def test_failure_136_a_list_costs_the_same_few_questions_however_long_it_is() ->
     def costs() -> dict[str, int]:
         found: dict[str, int] = {}
         for path, view, _ in ADDRESSES:
-            if "{" in path or endpoint_of(view, "get") is None:
+            has_get = endpoint_of(view, "get") is not None
+            if "{" in path or not has_get or path == "/v1/stream":
                 continue
             with CaptureQueriesContext(connection) as captured:
                 response = client.get(path)

@@ -230,7 +230,9 @@ def test_the_first_line_of_an_error_is_found_whole() -> None:
 @example("é" * 999 + "\nb")
 def test_the_database_reads_the_same_first_line(text: str) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {FIRST_LINE} FROM (SELECT %s AS error_message)", [text])
+        cursor.execute(
+            f"SELECT {FIRST_LINE} FROM (SELECT %s AS error_message) AS job", [text]
+        )
         [(line,)] = cursor.fetchall()
 
     assert line == first_line(text) == first_line(line)
