@@ -74,6 +74,7 @@ def hand_back(connection: EngineConnection, child: DeadChild) -> list[Ready]:
                 "event": "worker.killed",
                 "worker_id": str(child.worker_id),
                 "jobs": count,
+                "job_ids": [str(job_id) for job_id, _ in child.started],
                 "reason": child.reason,
             },
         )
