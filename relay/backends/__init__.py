@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from relay.backends.backend import RelayBackend, RelayTask, discover
 from relay.backends.results import JobCancelled, PoisonJob, WorkerDied, WorkerLost
+from relay.backends.testing import TestBackend
 
 __all__ = [
     "JobCancelled",
     "PoisonJob",
     "RelayBackend",
     "RelayTask",
+    "TestBackend",
     "WorkerDied",
     "WorkerLost",
     "discover",

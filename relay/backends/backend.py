@@ -34,6 +34,7 @@ from relay.backends.values import to_json
 from relay.conf import check_queue_name, get_settings
 from relay.exceptions import ArgumentError, TaskNameConflict
 from relay.options import TaskOptions, check_enqueue_options, check_task_options
+from relay.requests import JobRequest
 
 if TYPE_CHECKING:
     _Task = Task[..., Any]
@@ -235,13 +236,9 @@ class RelayBackend(BaseTaskBackend):
         """
         self.validate_task(task)
         native = self.declare(task).native
-        positional, keywords = to_json(args, "args"), to_json(kwargs, "kwargs")
-        job = native.using(
-            queue=task.queue_name,
-            priority=int(task.priority),
-            **self._max_retries(native),
-            **_when(task),
-        ).enqueue(*positional, **keywords)
+        job = self._bound(task).enqueue(
+            *to_json(args, "args"), **to_json(kwargs, "kwargs")
+        )
 
         from relay.models import Job  # here: tasks are made before models are loaded
 
@@ -260,6 +257,27 @@ class RelayBackend(BaseTaskBackend):
         )
         task_enqueued.send(type(self), task_result=result)
         return result
+
+    def _bound(self, task: Task[..., Any]) -> tasks.BoundTask[..., Any]:
+        native = self.declare(task).native
+        return native.using(
+            queue=task.queue_name,
+            priority=int(task.priority),
+            **self._max_retries(native),
+            **_when(task),
+        )
+
+    def request(
+        self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> JobRequest[Any]:
+        """Return what enqueue() would insert.
+
+        Raises:
+            ArgumentError, EncodeError: as enqueue().
+        """
+        return self._bound(task).job(
+            *to_json(args, "args"), **to_json(kwargs, "kwargs")
+        )
 
     def _max_retries(self, native: tasks.Task[..., Any]) -> Any:
         given = self.options.get("max_retries")

@@ -14,14 +14,18 @@ from relay.testing.asserting import (
     refute_enqueued,
 )
 from relay.testing.cases import RelayHelpers, RelayTestMixin
+from relay.testing.client import ApiClient
 from relay.testing.clock import assert_schedule, fire_due_schedules, travel
+from relay.testing.fake import FakeWorker
 from relay.testing.faults import expire_leases, fail_next, simulate_crash
 from relay.testing.live import live_worker, wait_for
 from relay.testing.modes import Mode, mode
 from relay.testing.running import Drained, Outcome, drain, perform, run_job
 
 __all__ = [
+    "ApiClient",
     "Drained",
+    "FakeWorker",
     "Mode",
     "Outcome",
     "RelayHelpers",

@@ -38,6 +38,7 @@ __all__ = [
     "Outcome",
     "claim_one",
     "drain",
+    "finish_one",
     "perform",
     "run_inline",
     "run_job",
@@ -175,7 +176,7 @@ def drain(
                 break
             if limit is None and drained.ran >= MOST_JOBS:
                 raise _endless(alias, queues)
-            outcome = _finish(alias, job, worker_id)
+            outcome = finish_one(alias, job, worker_id)
             drained.ran += 1
             drained.states[outcome.state] += 1
             drained.jobs.append(job.id)
@@ -251,7 +252,7 @@ def run_job(job: JobLike, *, using: str | None = None) -> Outcome[Any]:
     """
     alias, job_id = alias_of(getattr(job, "using", None) or using), id_of(job)
     with worker(alias) as worker_id:
-        return _finish(alias, claim_one(alias, job_id, worker_id), worker_id)
+        return finish_one(alias, claim_one(alias, job_id, worker_id), worker_id)
 
 
 def claim_one(alias: str, job_id: UUID, worker_id: UUID) -> ClaimedJob:
@@ -297,12 +298,12 @@ def run_inline(job_id: UUID, alias: str) -> None:
             job = claim_one(alias, job_id, worker_id)
         except StateConflict:
             return  # paused: it waits, as it would
-        outcome = _finish(alias, job, worker_id)
+        outcome = finish_one(alias, job, worker_id)
     if outcome.error is not None and not isinstance(outcome.error, Retry):
         raise outcome.error
 
 
-def _finish(alias: str, job: ClaimedJob, worker_id: UUID) -> Outcome[Any]:
+def finish_one(alias: str, job: ClaimedJob, worker_id: UUID) -> Outcome[Any]:
     """Run a claimed job and write how it ended, both as a worker would."""
     begun_at = time.monotonic()
     attempt = attempts.run(job, worker_id)

@@ -22,6 +22,7 @@ __all__ = [
     "engine_session",
     "id_of",
     "register",
+    "stop",
     "worker",
 ]
 
@@ -89,21 +90,27 @@ def worker(alias: str, *queues: str) -> Iterator[UUID]:
         yield worker_id
     except BaseException:
         with suppress(DatabaseError):  # a broken transaction takes the row with it
-            _stop(alias, worker_id)
+            stop(alias, worker_id)
         raise
-    _stop(alias, worker_id)
+    stop(alias, worker_id)
 
 
-def register(alias: str, *queues: str, lasts: timedelta = LEASE) -> UUID:
+def register(
+    alias: str,
+    *queues: str,
+    lasts: timedelta = LEASE,
+    name: str = "relay.testing",
+    concurrency: int = 1,
+) -> UUID:
     row = lease.WorkerRow(
         id=uuid7(),
-        name="relay.testing",
+        name=name,
         supervisor=uuid7(),
         host="relay.testing",
         pid=0,
         kind="embedded",
         queues=queues,
-        concurrency=1,
+        concurrency=concurrency,
         version="testing",
     )
     with engine_session(alias) as session:
@@ -111,6 +118,6 @@ def register(alias: str, *queues: str, lasts: timedelta = LEASE) -> UUID:
     return row.id
 
 
-def _stop(alias: str, worker_id: UUID) -> None:
+def stop(alias: str, worker_id: UUID) -> None:
     with engine_session(alias) as session:
         lease.set_state(session, [worker_id], "stopped")

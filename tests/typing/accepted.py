@@ -32,6 +32,7 @@ from relay import (
     task,
 )
 from relay.signals import job_completed, job_failed
+from relay.testing import ApiClient, FakeWorker, Outcome, mode, perform
 from relay.worker.embedded import EmbeddedWorker, astop, start, stop, with_worker
 
 
@@ -217,3 +218,20 @@ assert_type(current_job().meta(), dict[str, Any])
 
 async def occurrence() -> JobOccurrence | None:
     return await current_job().aoccurrence()
+
+
+@mode("inline")
+def tested(count: int) -> str:
+    with FakeWorker("mail", name="w1", concurrency=2) as worker:
+        job = bare.enqueue(1)
+        worker.claim(job)
+        assert_type(worker.is_asked_to_stop(job), bool)
+        assert_type(worker.complete(job, "a"), Outcome[Any])
+        assert_type(worker.fail(job, ValueError("b")), Outcome[Any])
+    assert_type(perform(bare, 1, kwargs={"b": "c"}).result, str | None)
+    assert_type(ApiClient("read", queues=["mail"]).secret, str)
+    ApiClient("submit").post("/v1/jobs", {"task": "a.b"})
+    return "a" * count
+
+
+assert_type(tested(1), str)

@@ -16,6 +16,7 @@ from relay import (
     once,
     task,
 )
+from relay.testing import ApiClient, FakeWorker, mode
 from relay.worker.embedded import start
 
 
@@ -104,6 +105,11 @@ text: str = coroutine.enqueue(1).result()  # E: assignment
 text = coroutine(1)  # E: assignment
 start(concurrency="4")  # E: arg-type
 start(grace=10)  # E: arg-type
+mode("eager")  # E: arg-type
+FakeWorker(7)  # E: arg-type
+FakeWorker("mail").fail(bare.enqueue(1), "no error")  # E: arg-type
+ApiClient("read", queues=7)  # E: arg-type
+ApiClient("read").secret = 7  # E: assignment
 
 
 @every(30)  # E: arg-type
