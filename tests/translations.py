@@ -54,7 +54,10 @@ Catalogue = Mapping[Message, tuple[str, ...]]
 def messages() -> set[Message]:
     """Return all that the dashboard says; the admin speaks Django's catalogue."""
     found: set[Message] = set()
-    for file in (ROOT / "dashboard").rglob("*.py"):
+    for file in (
+        *(ROOT / "dashboard").rglob("*.py"),
+        *(ROOT / "queries").rglob("*.py"),
+    ):
         found |= set(_said(ast.parse(file.read_text())))
     for file in (ROOT / "templates" / "relay" / "dashboard").rglob("*.html"):
         code = templatize(file.read_text())

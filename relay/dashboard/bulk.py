@@ -11,8 +11,10 @@ from relay import operations, queries
 from relay.dashboard.access import page
 from relay.dashboard.asking import go_back, not_done
 from relay.dashboard.drawing import draw, link
+from relay.dashboard.sentences import said
 from relay.exceptions import ArgumentError, Conflict
 from relay.operations import Actor
+from relay.queries.bulk import explain_bulk
 
 __all__ = ["act_on_bulk", "bulk", "bulk_one"]
 
@@ -41,7 +43,9 @@ def bulk_one(request: HttpRequest, actor: Actor, bulk_id: UUID) -> HttpResponse:
         "is_open": is_open,
         "may_cancel": is_open and actor.may("bulk_job"),
     }
-    parts = {"bulk_one": lambda: {"bulk": found}}
+    reason = explain_bulk(actor, found) if found["why"] else None
+    why = said(reason) if reason else None
+    parts = {"bulk_one": lambda: {"bulk": found, "why": why}}
     return draw(request, actor, "bulk_one.html", values, parts=parts)
 
 

@@ -14,11 +14,13 @@ from relay.conf import OWN_QUEUE
 from relay.dashboard.access import page
 from relay.dashboard.drawing import draw, link
 from relay.dashboard.elsewhere import leads, lines, may_replay
+from relay.dashboard.sentences import said
 from relay.dashboard.verbs import verbs_for
 from relay.exceptions import ArgumentError
 from relay.ids import read_id
 from relay.models import FINAL_STATES, JobState
 from relay.operations import QUALIFIERS, Actor, JobFilter
+from relay.queries.why import explain
 from relay.tasks import known_queues, listed_tasks
 
 __all__ = ["job", "jobs"]
@@ -119,7 +121,7 @@ def job(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
         "job": lambda: {
             "job": found,
             "way": list(_way(found)),
-            "why": None if show in _SHOWN else queries.why_not_running(actor, job_id),
+            "why": None if show in _SHOWN else said(explain(actor, job_id)),
             "verbs": [
                 verb
                 for verb in verbs_for(actor, [state])

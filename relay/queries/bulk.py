@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import Any, Final
 from uuid import UUID
 
+from django.utils.translation import gettext_noop as _
+
 from relay.conf import get_settings
 from relay.exceptions import JobNotFound, NotFound
 from relay.ids import read_id
 from relay.models import BulkOperation, BulkState
 from relay.operations import Actor, FilterError, parse
-from relay.queries.documents import BulkDetail, BulkDocument, BulkPage, Cause
+from relay.queries.documents import BulkDetail, BulkDocument, BulkPage
 from relay.queries.paging import read_page
 from relay.queries.reading import bounded_read, clamped, instant, text_id
-from relay.queries.why import why_not_running
+from relay.queries.reasons import Reason
+from relay.queries.why import explain
 from relay.sensitive import MASK
 
-__all__ = ["get_bulk", "list_bulk", "told_filter"]
+__all__ = ["explain_bulk", "get_bulk", "list_bulk", "told_filter"]
 
 _COLUMNS: Final = (
     *("id", "action", "filter", "state", "expected", "matched", "done", "asked"),
@@ -70,24 +73,24 @@ def get_bulk(actor: Actor, bulk_id: UUID | str) -> BulkDetail:
     if row is None:
         raise NotFound(f"bulk operation {str(bulk_id)[:100]} does not exist")
     document = _document(row, shown=actor.may("view_payload"))
-    return {**document, "why": _why(actor, document)}
+    reason = explain_bulk(actor, document)
+    return {**document, "why": reason.told() if reason else None}
 
 
-def _why(actor: Actor, bulk: BulkDocument) -> Cause | None:
+def explain_bulk(actor: Actor, bulk: BulkDocument) -> Reason | None:
     """Return what the job waits for that goes through the operation."""
     is_open = bulk["state"] in (BulkState.QUEUED, BulkState.RUNNING)
     if not is_open or bulk["job_id"] is None or not actor.may("view_job"):
         return None
     try:
-        cause = why_not_running(actor, bulk["job_id"])
+        found = explain(actor, bulk["job_id"])
     except JobNotFound:
-        return {
-            "cause": "deleted",
-            "summary": "The job that goes through it was deleted.",
-            "remedy": "End the operation, and start another.",
-            "detail": {},
-        }
-    return None if cause["cause"] == "running" else cause
+        return Reason.of(
+            "deleted",
+            _("The job that goes through it was deleted."),
+            _("End the operation, and start another."),
+        )
+    return None if found.cause == "running" else found
 
 
 def told_filter(text: str, *, shown: bool) -> str:

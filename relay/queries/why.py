@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
+
+from django.utils.translation import gettext_noop as _
 
 from relay.conf import OWN_QUEUE, get_settings
 from relay.engine.expire import DEADLINE_EXCEEDED
@@ -12,10 +13,11 @@ from relay.operations import Actor
 from relay.queries.documents import Cause
 from relay.queries.facts import Facts, Group, read_facts
 from relay.queries.jobs import job_id_of
-from relay.queries.reading import COUNT_CAP, instant
+from relay.queries.reading import COUNT_CAP
+from relay.queries.reasons import Reason, Sentence
 from relay.tasks import all_tasks
 
-__all__ = ["CAUSES", "why_not_running"]
+__all__ = ["CAUSES", "explain", "why_not_running"]
 
 # All that there are. Source: docs/reference/queries.md, "Why a job does not run".
 CAUSES: Final = (
@@ -39,6 +41,11 @@ def why_not_running(actor: Actor, job_id: UUID | str) -> Cause:
         JobNotFound, NotFound: there is none, or what is given is no id.
         ReadTimeout: a statement took longer than 2 s.
     """
+    return explain(actor, job_id).told()
+
+
+def explain(actor: Actor, job_id: UUID | str) -> Reason:
+    """Return the same with its texts apart from what stands in them."""
     actor.require("view_job", "why_not_running")
     facts = read_facts(job_id_of(job_id), get_settings().database)
     state = facts.job["state"]
@@ -49,62 +56,57 @@ def why_not_running(actor: Actor, job_id: UUID | str) -> Cause:
     return _not_yet(facts) or _not_claimed(facts)
 
 
-def _cause(cause: str, summary: str, remedy: str, **detail: Any) -> Cause:
-    return {
-        "cause": cause,
-        "summary": summary,
-        "remedy": remedy,
-        "detail": {
-            name: instant(value) if isinstance(value, datetime) else value
-            for name, value in detail.items()
-        },
-    }
-
-
 # --- it has ended, or it runs --------------------------------------------------------
 
 
-def _ended(facts: Facts) -> Cause:
+def _ended(facts: Facts) -> Reason:
     job = facts.job
-    at = instant(job["finished_at"])
-    detail = {"finished_at": at, "attempt": job["attempt"]}
+    said = {"at": job["finished_at"]}
+    detail = {"finished_at": job["finished_at"], "attempt": job["attempt"]}
     if job["state"] == "completed":
-        return _cause(
+        return Reason.of(
             "completed",
-            f"It completed at {at}.",
-            "Replay it to run it again.",
+            _("It completed at {at}."),
+            _("Replay it to run it again."),
+            said,
             **detail,
         )
     if job["state"] == "cancelled":
-        return _cause(
+        return Reason.of(
             "cancelled",
-            f"It was cancelled at {at}.",
-            "Retry it to run it after all; its history says who cancelled it.",
+            _("It was cancelled at {at}."),
+            _("Retry it to run it after all; its history says who cancelled it."),
+            said,
             **detail,
         )
     detail |= {"error_class": job["error_class"], "error": job["error"]}
     if job["error_class"] == DEADLINE_EXCEEDED:
-        return _cause(
+        return Reason.of(
             "expired",
-            f"It failed at {at}: it had not started when its deadline passed.",
-            "Retry it: a deadline that has passed no longer counts then.",
+            _("It failed at {at}: it had not started when its deadline passed."),
+            _("Retry it: a deadline that has passed no longer counts then."),
+            said,
             **detail,
         )
-    return _cause(
+    return Reason.of(
         "failed",
-        f"It failed at {at}, in attempt {job['attempt']}: {_error(job)}.",
-        "Correct what made it fail, then retry it.",
+        _("It failed at {at}, in attempt {attempt}: {why}."),
+        _("Correct what made it fail, then retry it."),
+        {**said, "why": _error(job)},
         **detail,
     )
 
 
-def _error(job: dict[str, Any]) -> str:
+def _error(job: dict[str, Any]) -> str | Sentence:
     line = (job["error"] or "").strip().partition("\n")[0].rstrip(".")
-    name = job["error_class"] or "no error is on record"
-    return f"{name}: {line}" if line else name
+    if job["error_class"] is None:
+        none = Sentence(_("no error is on record"))
+        both = Sentence("{none}: {line}", {"none": none, "line": line})
+        return both if line else none
+    return f"{job['error_class']}: {line}" if line else str(job["error_class"])
 
 
-def _running(facts: Facts) -> Cause:
+def _running(facts: Facts) -> Reason:
     job, holder = facts.job, facts.holder
     detail = {
         "worker_id": str(job["worker_id"]),
@@ -114,40 +116,46 @@ def _running(facts: Facts) -> Cause:
     }
     if holder is None or holder.state in ("lost", "stopped") or not holder.is_alive:
         return _lost(facts, detail)
-    since = instant(job["started_at"])
-    asked = job["cancel_requested_at"]
-    if asked is not None:
-        return _cause(
+    if job["cancel_requested_at"] is not None:
+        return Reason.of(
             "stopping",
-            f"It runs in {holder.name}, and was asked to stop at {instant(asked)}.",
-            "Wait: a handler that does not stop is killed with its process after "
-            "RELAY['CANCEL_GRACE'].",
+            _("It runs in {worker}, and was asked to stop at {cancel_requested_at}."),
+            _(
+                "Wait: a handler that does not stop is killed with its process after "
+                "RELAY['CANCEL_GRACE']."
+            ),
             **detail,
-            cancel_requested_at=asked,
+            cancel_requested_at=job["cancel_requested_at"],
         )
-    return _cause(
+    return Reason.of(
         "running",
-        f"It runs in {holder.name} since {since}, in attempt {job['attempt']}.",
-        "Nothing is in its way. Cancel it if it has run for too long.",
+        _("It runs in {worker} since {started_at}, in attempt {attempt}."),
+        _("Nothing is in its way. Cancel it if it has run for too long."),
         **detail,
     )
 
 
-def _lost(facts: Facts, detail: dict[str, Any]) -> Cause:
+def _lost(facts: Facts, detail: dict[str, Any]) -> Reason:
     holder = facts.holder
     if holder is None:
-        what = "The worker that had it is gone"
-    elif holder.state in ("lost", "stopped"):
-        what = f"The worker that had it, {holder.name}, is {holder.state}"
+        what = Sentence(_("The worker that had it is gone"))
+    elif holder.state == "lost":
+        what = Sentence(_("The worker that had it, {worker}, is lost"), detail)
+    elif holder.state == "stopped":
+        what = Sentence(_("The worker that had it, {worker}, is stopped"), detail)
     else:
-        ended = instant(holder.lease_expires_at)
-        what = f"The lease of the worker that has it, {holder.name}, ran out at {ended}"
-    return _cause(
+        what = Sentence(
+            _("The lease of the worker that has it, {worker}, ran out at {ended_at}"),
+            {**detail, "ended_at": holder.lease_expires_at},
+        )
+    return Reason.of(
         "worker_lost",
-        f"{what}: another worker takes the job back, and it runs again.",
-        "Start a worker if none runs. One that runs takes it back within a few "
-        "seconds, once its own connection has been sound for one lease "
-        f"({get_settings().lease.total_seconds():g} s).",
+        _("{what}: another worker takes the job back, and it runs again."),
+        _(
+            "Start a worker if none runs. One that runs takes it back within a few "
+            "seconds, once its own connection has been sound for one lease ({lease} s)."
+        ),
+        {"what": what, "lease": f"{get_settings().lease.total_seconds():g}"},
         **detail,
         lease_expires_at=holder.lease_expires_at if holder else None,
     )
@@ -156,73 +164,61 @@ def _lost(facts: Facts, detail: dict[str, Any]) -> Cause:
 # --- its time has not come -----------------------------------------------------------
 
 
-def _not_yet(facts: Facts) -> Cause | None:
+def _not_yet(facts: Facts) -> Reason | None:
     job = facts.job
     deadline = job["deadline_at"]
     if deadline is not None and deadline <= facts.now:
-        return _cause(
+        return Reason.of(
             "deadline_passed",
-            f"Its deadline passed at {instant(deadline)}: it fails, and never starts.",
-            "Edit its deadline at once, or retry it when it has failed.",
+            _("Its deadline passed at {deadline_at}: it fails, and never starts."),
+            _("Edit its deadline at once, or retry it when it has failed."),
             deadline_at=deadline,
         )
     if job["state"] == "blocked":
-        return _cause(
+        return Reason.of(
             "blocked",
-            "It waits for other jobs of its workflow.",
-            "Look at those: it is released when the last of them has completed.",
+            _("It waits for other jobs of its workflow."),
+            _("Look at those: it is released when the last of them has completed."),
         )
     if job["state"] == "queued":
         return None
     if job["run_at"] > facts.now:
         return _later(facts)
     if any(group.is_alive for group in facts.groups):
-        return _cause(
+        return Reason.of(
             "due",
-            f"It is due since {instant(job['run_at'])}, and is made ready any moment.",
-            "Wait. Workers make jobs ready that are due, 1,000 at a time.",
+            _("It is due since {run_at}, and is made ready any moment."),
+            _("Wait. Workers make jobs ready that are due, 1,000 at a time."),
             run_at=job["run_at"],
         )
     return _no_worker(facts)
 
 
-def _later(facts: Facts) -> Cause:
+def _later(facts: Facts) -> Reason:
     job = facts.job
-    at = instant(job["run_at"])
     detail = {"run_at": job["run_at"], "attempt": job["attempt"]}
     if job["state"] == "scheduled":
-        return _cause(
+        return Reason.of(
             "scheduled",
-            f"It is scheduled for {at}.",
-            "Wait, or run it now.",
+            _("It is scheduled for {run_at}."),
+            _("Wait, or run it now."),
             **detail,
         )
     event, reason = facts.last_event or (None, None)
     if event == "hand_back" and reason == _UNKNOWN_TASK:
-        is_here = job["task"] in all_tasks()
-        return _cause(
-            "unknown_task",
-            f"The worker that claimed it knows no task {job['task']!r}; it is tried "
-            f"again at {at}.",
-            "Start workers with the code that defines the task"
-            + (", as this process has it," if is_here else "")
-            + " and stop those without it, or correct the task's name.",
-            **detail,
-            task=job["task"],
-            is_known_here=is_here,
-        )
+        return _unknown_task(job, detail)
     if event == "snooze":
-        return _cause(
+        return Reason.of(
             "snoozed",
-            f"Its handler put it off until {at}.",
-            "Wait, or run it now.",
+            _("Its handler put it off until {run_at}."),
+            _("Wait, or run it now."),
             **detail,
         )
-    return _cause(
+    return Reason.of(
         "retrying",
-        f"Attempt {job['attempt']} did not succeed ({_error(job)}); it is tried again "
-        f"at {at}.",
-        "Wait, or run it now once what made it fail is corrected.",
+        _("Attempt {attempt} did not succeed ({why}); it is tried again at {run_at}."),
+        _("Wait, or run it now once what made it fail is corrected."),
+        {"why": _error(job)},
         **detail,
         failures=job["failures"],
         max_retries=job["max_retries"],
@@ -231,26 +227,55 @@ def _later(facts: Facts) -> Cause:
     )
 
 
+def _unknown_task(job: dict[str, Any], detail: dict[str, Any]) -> Reason:
+    is_here = job["task"] in all_tasks()
+    return Reason.of(
+        "unknown_task",
+        _(
+            "The worker that claimed it knows no task {name}; it is tried again at "
+            "{run_at}."
+        ),
+        _(
+            "Start workers with the code that defines the task, as this process has "
+            "it, and stop those without it, or correct the task's name."
+        )
+        if is_here
+        else _(
+            "Start workers with the code that defines the task and stop those without "
+            "it, or correct the task's name."
+        ),
+        {"name": repr(job["task"])},
+        **detail,
+        task=job["task"],
+        is_known_here=is_here,
+    )
+
+
 # --- it is ready ---------------------------------------------------------------------
 
 
-def _not_claimed(facts: Facts) -> Cause:
+def _not_claimed(facts: Facts) -> Reason:
     job = facts.job
     queue = job["queue"]
     if job["concurrency_key"] is not None:
-        return _cause(
+        return Reason.of(
             "concurrency_key",
-            "It has a concurrency key, and no worker of this version starts such jobs.",
-            "Enqueue it without one.",
+            _(
+                "It has a concurrency key, and no worker of this version starts such "
+                "jobs."
+            ),
+            _("Enqueue it without one."),
             concurrency_key=job["concurrency_key"],
         )
     if facts.is_paused:
         until = facts.paused_until
-        end = "it is resumed" if until is None else instant(until)
-        return _cause(
+        return Reason.of(
             "queue_paused",
-            f"The queue {queue!r} is paused until {end}.",
-            "Resume the queue.",
+            _("The queue {name} is paused until it is resumed.")
+            if until is None
+            else _("The queue {name} is paused until {paused_until}."),
+            _("Resume the queue."),
+            {"name": repr(queue)},
             queue=queue,
             paused_until=until,
         )
@@ -261,56 +286,75 @@ def _not_claimed(facts: Facts) -> Cause:
     return _in_line(facts, claiming)
 
 
-def _no_worker(facts: Facts) -> Cause:
-    return _cause(
+def _no_worker(facts: Facts) -> Reason:
+    return Reason.of(
         "no_worker",
-        "No worker runs.",
-        "Start one: manage.py relay_worker.",
+        _("No worker runs."),
+        _("Start one: manage.py relay_worker."),
         queue=facts.job["queue"],
     )
 
 
-def _not_served(facts: Facts, serving: list[Group]) -> Cause:
+def _not_served(facts: Facts, serving: list[Group]) -> Reason:
     queue = facts.job["queue"]
+    said = {"served": _served(queue)}
     if not facts.groups:
         return _no_worker(facts)
     if not serving:
-        remedy = (
-            "Start a worker of this version: each works them besides its own queues."
-            if queue == OWN_QUEUE
-            else f"Start one that does (manage.py relay_worker -q {queue}), or edit "
-            "the job's queue."
-        )
-        return _cause(
+        return Reason.of(
             "queue_not_served",
-            f"No worker that runs serves {_of_queue(queue)}.",
-            remedy,
+            _("No worker that runs serves {served}."),
+            _("Start a worker of this version: each works them besides its own queues.")
+            if queue == OWN_QUEUE
+            else _(
+                "Start one that does (manage.py relay_worker -q {queue}), or edit the "
+                "job's queue."
+            ),
+            said,
             queue=queue,
             workers=sum(group.workers for group in facts.groups),
         )
     alive = [group for group in serving if group.is_alive]
     if not alive:
-        heard_at = max(group.heard_at for group in serving)
-        return _cause(
+        return Reason.of(
             "workers_silent",
-            f"No worker that serves {_of_queue(queue)} has been heard of since "
-            f"{instant(heard_at)}.",
-            "Look whether their processes live and reach the database; start others.",
+            _("No worker that serves {served} has been heard of since {heard_at}."),
+            _(
+                "Look whether their processes live and reach the database; start "
+                "others."
+            ),
+            said,
             queue=queue,
-            heard_at=heard_at,
+            heard_at=max(group.heard_at for group in serving),
             workers=sum(group.workers for group in serving),
         )
-    return _cause(
+    states = tuple(sorted({group.state for group in alive}))
+    return Reason.of(
         "workers_quiet",
-        f"All workers that serve {_of_queue(queue)} claim nothing more: they are "
-        f"{' or '.join(sorted({group.state for group in alive}))}.",
-        "Let quiet ones claim again, or start others.",
+        _QUIET[states],
+        _("Let quiet ones claim again, or start others."),
+        said,
         queue=queue,
         workers=sum(group.workers for group in alive),
     )
 
 
-def _in_line(facts: Facts, claiming: list[Group]) -> Cause:
+# By the states that they are in.
+_QUIET: Final = {
+    ("quiet",): _(
+        "All workers that serve {served} claim nothing more: they are quiet."
+    ),
+    ("draining",): _(
+        "All workers that serve {served} claim nothing more: they are draining."
+    ),
+    ("draining", "quiet"): _(
+        "All workers that serve {served} claim nothing more: they are draining "
+        "or quiet."
+    ),
+}
+
+
+def _in_line(facts: Facts, claiming: list[Group]) -> Reason:
     job, ahead = facts.job, facts.ahead
     slots = sum(group.slots for group in claiming)
     busy = sum(group.running for group in claiming)
@@ -323,41 +367,43 @@ def _in_line(facts: Facts, claiming: list[Group]) -> Cause:
         "busy": busy,
         "workers": sum(group.workers for group in claiming),
     }
-    line = (
-        f"{_number(ahead)} of its queue {'comes' if ahead == 1 else 'come'} before it"
-    )
+    said = {"line": _line(ahead), "served": _served(job["queue"])}
+    wait = _("Wait, start more workers, or give it a higher priority.")
     if busy >= slots:
-        return _cause(
+        return Reason.of(
             "slots_busy",
-            f"All {slots:,} slots of the workers that serve "
-            f"{_of_queue(job['queue'])} are busy; {line}.",
-            "Wait, start more workers, or give it a higher priority.",
+            _("All {slots} slots of the workers that serve {served} are busy; {line}."),
+            wait,
+            said,
             **detail,
         )
     if ahead:
-        return _cause(
-            "jobs_ahead",
-            f"It waits in line: {line}.",
-            "Wait, start more workers, or give it a higher priority.",
-            **detail,
+        return Reason.of(
+            "jobs_ahead", _("It waits in line: {line}."), wait, said, **detail
         )
-    return _cause(
+    return Reason.of(
         "starting",
-        f"It is the next of its queue, ready since {instant(job['run_at'])}, and a "
-        "slot is free.",
-        "Wait a moment. If it stays, a session of the database may hold a lock on its "
-        "row: look into pg_stat_activity.",
+        _("It is the next of its queue, ready since {ready_at}, and a slot is free."),
+        _(
+            "Wait a moment. If it stays, a session of the database may hold a lock on "
+            "its row: look into pg_stat_activity."
+        ),
         **detail,
         ready_at=job["run_at"],
     )
 
 
-def _of_queue(queue: str) -> str:
+def _served(queue: str) -> Sentence:
     """Return what the workers serve who may claim a job of this queue."""
-    return "relay's own jobs" if queue == OWN_QUEUE else f"the queue {queue!r}"
+    if queue == OWN_QUEUE:
+        return Sentence(_("relay's own jobs"))
+    return Sentence(_("the queue {name}"), {"name": repr(queue)})
 
 
-def _number(ahead: int) -> str:
+def _line(ahead: int) -> Sentence:
+    if ahead == 1:
+        return Sentence(_("1 job of its queue comes before it"))
+    values = {"ahead": min(ahead, COUNT_CAP)}
     if ahead > COUNT_CAP:
-        return f"more than {COUNT_CAP:,} jobs"
-    return "1 job" if ahead == 1 else f"{ahead:,} jobs"
+        return Sentence(_("more than {ahead} jobs of its queue come before it"), values)
+    return Sentence(_("{ahead} jobs of its queue come before it"), values)
