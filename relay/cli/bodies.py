@@ -69,13 +69,14 @@ def set_schedule(schedule: Schedule, body: Mapping[str, Any]) -> list[str]:
     changed: dict[str, Any] = {}
     for name, value in body.items():
         if name in _COLUMNS:
-            changed[_COLUMNS[name]] = round(value * 1_000)
+            changed[_COLUMNS[name]] = None if value is None else round(value * 1_000)
         elif name in _INSTANTS:
             changed[name] = _instant(value)
         elif name not in ("args", "kwargs"):
             changed[name] = value
     if "cron" in body:
-        changed["seconds"] = len(body["cron"].split()) == 6
+        changed["cron"] = body["cron"] or ""
+        changed["seconds"] = len(changed["cron"].split()) == 6
     if "args" in body or "kwargs" in body:
         changed["args"] = {
             "args": body.get("args", []),

@@ -275,7 +275,7 @@ _BULK: Final = [
     "expected",
     "matched",
     "done",
-    "asked",
+    "asked to stop",
     "skipped",
     "failed",
     "error",
@@ -315,6 +315,8 @@ def _is_texts(value: object) -> bool:
 def _plain(name: str, value: object) -> object:
     if isinstance(value, Mapping) and value.keys() == {"count", "capped"}:
         return count(value)
+    if name == "pid":  # a name, and no number
+        return str(value)
     if name in _SPANS and isinstance(value, int | float):
         return length(value)
     if value is None or value in ([], {}):
@@ -350,7 +352,10 @@ def draw_job(printer: Printer, job: Document) -> None:
 
 
 def draw_bulk(printer: Printer, bulk: Document) -> None:
-    draw_pairs(printer, bulk, _BULK)
+    """Write one bulk operation; how many it could not change only where it is some."""
+    told = {**bulk, "asked to stop": bulk["asked"] or None}
+    told["failed"] = bulk["failed"] or None
+    draw_pairs(printer, told, _BULK)
     if why := bulk.get("why"):
         printer.fields([("why", why["summary"]), ("remedy", why["remedy"])])
 

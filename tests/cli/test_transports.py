@@ -270,6 +270,7 @@ ACTS: list[tuple[str, Callable[[], Any]]] = [
     ("schedules add {0} --task testproject.tasks.add --every 1h", without_schedules),
     ("schedules add {0} --task no.such --cron never", without_schedules),
     ("schedules edit {0} --cron '0 6 * * *' --priority 3 --spread 5m", nightly),
+    ("schedules edit {0} --every 2h", nightly),
     ("schedules pause {0}", nightly),
     ("schedules resume {0}", nightly),
     ("schedules trigger {0}", nightly),

@@ -34,6 +34,7 @@ _FIELDS: Final[Mapping[str, str]] = {
     "overlap": "overlap",
     "success_within": "success_within",
 }
+_WHEN: Final = frozenset({"cron", "every", "once_at"})
 _SHOWN: Final = [
     "name",
     "task",
@@ -159,7 +160,9 @@ def _show(session: Session) -> None:
     schedule = session.transport.get_schedule(session.options.name)
 
     def draw(found: Document) -> None:
-        shown.draw_pairs(session.printer, found, _SHOWN)
+        is_said = found["words"] == found["when"]
+        names = [each for each in _SHOWN if not (is_said and each == "words")]
+        shown.draw_pairs(session.printer, found, names)
         if found["next"]:
             session.printer.line()
             session.printer.table(shown.FIRES, found["next"])
@@ -214,6 +217,8 @@ def _edit(session: Session) -> None:
         _check(session, body)
         session.would(f"change {', '.join(body)} of schedule {name}", body=body)
         return
+    if _WHEN & body.keys():  # in place of what it was due by
+        body = {**dict.fromkeys(_WHEN), **body}
     schedule = session.transport.edit_schedule(name, body)
     session.each([name], lambda _: schedule, verb="changed", id_name="name")
 

@@ -116,6 +116,9 @@ def draw_stats(session: Session, stats: Document) -> None:
         said = ", ".join(
             f"{totals[each]:,} {each}" for each in ("completed", "failed", "cancelled")
         )
+        for each in ("wait", "run"):
+            if totals[each]["p95"] is not None:
+                said += f", {each} p95 {figures.length(totals[each]['p95'])}"
         pairs.append((name.replace("_", " "), said))
     printer.fields(pairs)
     if stats["queues"]:
