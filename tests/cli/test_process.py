@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -59,10 +60,10 @@ def test_exit_codes_and_streams_are_for_scripts(
 ) -> None:
     job = make_job("queued")
 
-    found = run(tmp_path, "jobs", "-q", program=program)
-    missing = run(tmp_path, "job", uuid7(), program=program)
-    unknown = run(tmp_path, "jobs", "--colour", program=program)
-    unsure = run(tmp_path, "rm", job.pk, program=program)
+    lines = [("jobs", "-q"), ("job", uuid7()), ("jobs", "--colour"), ("rm", job.pk)]
+    with ThreadPoolExecutor(len(lines)) as beside:
+        results = beside.map(lambda line: run(tmp_path, *line, program=program), lines)
+    found, missing, unknown, unsure = results
 
     assert (found.returncode, found.stdout) == (0, f"{job.pk}\n")
     assert found.stderr == ""
