@@ -26,7 +26,12 @@ from relay.exceptions import (
 from relay.models import FINAL_STATES, Job, JobState
 from relay.operations import Actor, ActReport, JobFilter
 
-__all__ = ["JobActs"]
+__all__ = ["ALL_THERE", "JobActs"]
+
+# What bounds an operation over more than is counted.
+ALL_THERE: Final = (
+    "All that are there when you answer are meant, and none that is enqueued later."
+)
 
 # Most jobs that one action changes inside the request; more become a bulk operation.
 MOST_AT_ONCE: Final = operations.AT_ONCE
@@ -215,6 +220,7 @@ class JobActs(RelayAdmin):
             lines=(
                 f"{verb}: {count} jobs that match {wanted}",
                 "A worker does it in the background; the operation can be cancelled.",
+                *([ALL_THERE] if found.is_capped else ()),
             ),
             button=f"{verb} {count} jobs",
             typed=("all" if found.is_capped else str(found.count))

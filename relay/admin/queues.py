@@ -17,10 +17,11 @@ from django.utils.html import format_html
 from relay import operations
 from relay.admin.act_form import ActForm
 from relay.admin.acting import Tool
+from relay.admin.job_acts import ALL_THERE
 from relay.admin.lists import RelayAdmin, actor_of
 from relay.engine.policy import Policy
 from relay.engine.weight import LARGEST_WEIGHT
-from relay.exceptions import ArgumentError
+from relay.exceptions import ArgumentError, Conflict
 from relay.models import Queue
 
 __all__ = ["QueueAdminMixin"]
@@ -255,19 +256,16 @@ class QueueAdminMixin(RelayAdmin):
         queue = self.get_object(request, unquote(object_id))
         if queue is None:
             return self.is_gone(request, object_id)
-        if not self.is_confirmed(request, typed=queue.name):
-            lines = (
-                f"Every job of the queue {queue.name} that waits is deleted: "
-                "scheduled, retrying and queued ones. Running ones go on.",
-                f"Queued now: {self.waiting(queue)}.",
-            )
-            title = f"Purge the queue {queue.name}"
-            return self.ask(
-                request, title=title, lines=lines, button="Purge", typed=queue.name
-            )
+        expected = request.POST.get("expected", "")
         try:
-            bulk = operations.purge_queue(actor_of(request), queue.name)
-        except ArgumentError as error:  # a row that was written by hand
+            if not self.is_confirmed(request, typed=queue.name):
+                return self._ask_to_purge(request, queue)
+            bulk = operations.purge_queue(
+                actor_of(request),
+                queue.name,
+                expected=int(expected) if expected.isdecimal() else None,
+            )
+        except (ArgumentError, Conflict, ValueError) as error:
             self.message_user(request, f"Nothing was done: {error}.", messages.ERROR)
             return HttpResponseRedirect(self.url_of("change", queue.pk))
         self.log_acts(request, [queue], "Queue purged.")
@@ -275,6 +273,24 @@ class QueueAdminMixin(RelayAdmin):
         message = format_html("A worker deletes them, 1,000 at a time: {}.", link)
         self.message_user(request, message, messages.SUCCESS)
         return HttpResponseRedirect(self.url_of("change", queue.pk))
+
+    def _ask_to_purge(self, request: HttpRequest, queue: Queue) -> HttpResponse:
+        found = operations.count_purge(actor_of(request), queue.name)
+        lines = [
+            f"Every job of the queue {queue.name} that waits is deleted: scheduled, "
+            "retrying and queued ones. Running ones go on.",
+            f"Waiting now: {found.count:,}{'+' if found.is_capped else ''}.",
+        ]
+        if found.is_capped:
+            lines.append(ALL_THERE)
+        return self.ask(
+            request,
+            title=f"Purge the queue {queue.name}",
+            lines=lines,
+            button="Purge",
+            typed=queue.name,
+            expected="" if found.is_capped else str(found.count),
+        )
 
     def _rows(self, names: list[str]) -> list[Queue]:
         rows = Queue.objects.using(self.alias).filter(name__in=names)

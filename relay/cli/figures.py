@@ -7,7 +7,7 @@ from typing import Final
 
 from relay.cli.printer import Document
 
-__all__ = ["ago", "count", "jobs", "length", "moment", "size"]
+__all__ = ["ago", "count", "jobs", "length", "meant", "moment", "size"]
 
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
@@ -59,6 +59,11 @@ def count(document: Document | None) -> str:
 def jobs(found: Document) -> str:
     """Return how many jobs were counted."""
     return f"{count(found)} job{'' if found['count'] == 1 else 's'}"
+
+
+def meant(found: Document) -> str:
+    """Return how many jobs an act is about, and what bounds it beyond the count."""
+    return f"{jobs(found)}{', all that are there now' if found['capped'] else ''}"
 
 
 def moment(text: str | None) -> str:

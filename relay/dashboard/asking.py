@@ -16,9 +16,9 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 
 from relay.dashboard.drawing import draw, link
-from relay.operations import Actor
+from relay.operations import Actor, Matched
 
-__all__ = ["Question", "ask", "go_back", "not_done", "way_back"]
+__all__ = ["Question", "ask", "go_back", "not_done", "told_of", "way_back"]
 
 # What the question's own form adds to what was sent.
 _OWN: Final = {"csrfmiddlewaretoken", "answer", "typed", "reason"}
@@ -71,6 +71,14 @@ def ask(
         "reason": request.POST.get("reason", ""),
     }
     return draw(request, actor, "question.html", values)
+
+
+def told_of(request: HttpRequest) -> Matched | None:
+    """Return how many the question that is answered here named."""
+    given = request.POST.get("expected", "")
+    if not (given.isdecimal() and len(given) < 10):
+        return None
+    return Matched(int(given), request.POST.get("capped") == "yes")
 
 
 def _carried(request: HttpRequest, question: Question) -> Iterator[tuple[str, str]]:

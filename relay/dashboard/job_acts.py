@@ -13,7 +13,14 @@ from django.utils.translation import gettext as _
 
 from relay import operations
 from relay.dashboard.access import page
-from relay.dashboard.asking import Question, ask, go_back, not_done, way_back
+from relay.dashboard.asking import (
+    Question,
+    ask,
+    go_back,
+    not_done,
+    told_of,
+    way_back,
+)
 from relay.dashboard.drawing import link
 from relay.dashboard.verbs import VERBS, Verb, job_link, report_of
 from relay.exceptions import ArgumentError, Conflict, DecodeError, MissingKey
@@ -75,7 +82,7 @@ def act_on_all(request: HttpRequest, actor: Actor) -> HttpResponse:
         # A form writes line breaks its own way.
         given = request.POST.get("filter", "").replace("\r\n", "\n")
         text = str(operations.parse(given))
-        found = _told(request) or operations.count_bulk(actor, verb.name, text)
+        found = told_of(request) or operations.count_bulk(actor, verb.name, text)
         if not found.count:
             told = _("No job matches: nothing was changed.")
             return go_back(request, back, told, messages.WARNING)
@@ -105,14 +112,6 @@ def _ids(request: HttpRequest) -> list[UUID]:
     return list(dict.fromkeys(ids))
 
 
-def _told(request: HttpRequest) -> Matched | None:
-    """Return how many the question that is answered here named."""
-    given = request.POST.get("expected", "")
-    if not (given.isdecimal() and len(given) < 10):
-        return None
-    return Matched(int(given), request.POST.get("capped") == "yes")
-
-
 def _question(verb: Verb, count: int, subject: str) -> Question:
     return Question(
         title=f"{verb.of(count)}?",
@@ -127,12 +126,14 @@ def _question_of_all(verb: Verb, found: Matched, text: str) -> Question:
     subject = _("All that match {filter}.").format(filter=text)
     carried = [("filter", text), ("expected", str(found.count))]
     if found.is_capped:
-        subject = _("More than {count} match {filter}: all of them.").format(
-            count=f"{found.count:,}", filter=text
-        )
+        subject = _(
+            "More than {count} match {filter}: all that are there when you answer, and "
+            "none that is enqueued later."
+        ).format(count=f"{found.count:,}", filter=text)
         carried.append(("capped", "yes"))
     question = _question(verb, found.count, subject)
-    return replace(question, carried=tuple(carried))
+    typed = _("all") if found.is_capped else question.typed
+    return replace(question, carried=tuple(carried), typed=typed)
 
 
 def _replayed(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:

@@ -13,7 +13,14 @@ from django.utils.translation import gettext as _
 
 from relay import operations, queries
 from relay.dashboard.access import page
-from relay.dashboard.asking import Question, ask, go_back, not_done, way_back
+from relay.dashboard.asking import (
+    Question,
+    ask,
+    go_back,
+    not_done,
+    told_of,
+    way_back,
+)
 from relay.dashboard.charts import jobs_chart, times_chart
 from relay.dashboard.drawing import draw, link
 from relay.exceptions import ArgumentError, Conflict
@@ -108,20 +115,31 @@ def _act(request: HttpRequest, actor: Actor, name: str, action: str) -> str:
 
 
 def _purge(request: HttpRequest, actor: Actor, name: str, back: str) -> HttpResponse:
-    actor.require("manage_queue", "purge_queue")
+    found = told_of(request) or operations.count_purge(actor, name)
+    if not found.count:
+        told = _("No job matches: nothing was changed.")
+        return go_back(request, back, told, messages.WARNING)
+    count = f"{found.count:,}{'+' if found.is_capped else ''}"
+    carried = [("expected", str(found.count))]
+    if found.is_capped:
+        carried.append(("capped", "yes"))
     question = Question(
         title=_("Delete all that waits in {name}?").format(name=name),
         text=_(
             "Jobs that are queued, scheduled or retrying are gone for good; what runs "
             "goes on."
-        ),
+        )
+        + " "
+        + _("Waiting now: {count}.").format(count=count),
         button=_("Purge {name}").format(name=name),
         typed=name,
         is_grave=True,
+        carried=tuple(carried),
     )
     asked = ask(request, actor, question, back=back)
     if asked is not None:
         return asked
-    bulk = operations.purge_queue(actor, name)
+    expected = None if found.is_capped else found.count
+    bulk = operations.purge_queue(actor, name, expected=expected)
     told = _("A worker deletes what waits in {name}.").format(name=name)
     return go_back(request, link("bulk_one", bulk.pk), told, messages.SUCCESS)

@@ -10,6 +10,7 @@ from relay.operations.bulk import (
     Matched,
     cancel_bulk,
     count_bulk,
+    count_purge,
     purge_queue,
     start_bulk,
 )
@@ -87,6 +88,7 @@ __all__ = [
     "cancel_job",
     "cancel_jobs",
     "count_bulk",
+    "count_purge",
     "create_schedule",
     "create_token",
     "delete_job",

@@ -30,7 +30,14 @@ from relay.operations.registry import Act, operation
 from relay.operations.rights import Rights, parted
 from relay.tasks import Task, register
 
-__all__ = ["Matched", "cancel_bulk", "count_bulk", "purge_queue", "start_bulk"]
+__all__ = [
+    "Matched",
+    "cancel_bulk",
+    "count_bulk",
+    "count_purge",
+    "purge_queue",
+    "start_bulk",
+]
 
 logger = logging.getLogger("relay.operations")
 
@@ -86,6 +93,16 @@ def count_bulk(actor: Actor, action: str, filter: str | JobFilter) -> Matched:
     return _count(action, wanted, get_settings().database)
 
 
+def count_purge(actor: Actor, queue: str) -> Matched:
+    """Count the jobs that purge_queue would delete, and change nothing.
+
+    Raises:
+        NotAllowed, ArgumentError: as purge_queue; also where it takes too long.
+    """
+    actor.require("manage_queue", "count_purge")
+    return _count("delete", _waiting(queue), get_settings().database)
+
+
 @operation("bulk_job", subject="bulk")
 def start_bulk(
     act: Act, action: str, filter: str | JobFilter, *, expected: int | None = None
@@ -102,7 +119,8 @@ def start_bulk(
         filter: in the filter language; not empty. Without a state it means those
             in which the action is usual.
         expected: how many the asker was told of. With more than a tenth above it the
-            operation is refused, or ends as it finds them.
+            operation is refused, or ends as it finds them. Without, it is about jobs
+            that were enqueued before it was asked for, and no later ones.
 
     Raises:
         NotAllowed: the actor lacks bulk_job or the permission of the action.
@@ -122,12 +140,15 @@ def purge_queue(act: Act, queue: str, *, expected: int | None = None) -> BulkOpe
         ArgumentError: the name can be no queue's.
         Conflict: more wait than expected.
     """
+    return _start(act, "delete", _waiting(queue), expected)
+
+
+def _waiting(queue: str) -> JobFilter:
     try:
-        terms = (Term("queue", (check_queue_name(queue),)), Term("state", _WAITING))
+        name = check_queue_name(queue)
     except ValueError as error:
         raise ArgumentError(str(error)) from None
-    wanted = JobFilter(terms)
-    return _start(act, "delete", wanted, expected)
+    return JobFilter((Term("queue", (name,)), Term("state", _WAITING)))
 
 
 @operation("bulk_job", subject="bulk")
@@ -316,6 +337,7 @@ class _Run:
                 parse(bulk.filter),
                 state,
                 after=after,
+                before=bulk.created_at if bulk.expected is None else None,
                 limit=PAGE,
                 using=self._using,
             )

@@ -155,10 +155,14 @@ def find(
     state: str,
     *,
     after: Place | None,
+    before: datetime | None = None,
     limit: int,
     using: str,
 ) -> list[Place]:
     """Return at most limit jobs of the state, those behind a place.
+
+    Args:
+        before: only those that were enqueued by then.
 
     Transaction: its own, or the caller's.
     """
@@ -171,6 +175,8 @@ def find(
         )
     elif after is not None:
         rows = rows.filter(id__gt=after.id)
+    if before is not None:
+        rows = rows.filter(created_at__lte=before)
     with _pinned(using):
         found = list(rows.values_list("id", "finished_at")[:limit])
     return [Place(job_id, finished_at) for job_id, finished_at in found]

@@ -227,14 +227,19 @@ def test_a_queue_is_purged_once_its_name_is_typed(browser: Client) -> None:
     wrong = browser.post(address, {"confirmed": "yes", "typed": "mial"}, follow=True)
     untouched = BulkOperation.objects.exists()
     right = {"confirmed": "yes", "typed": "mail", "reason": "test data"}
+    fewer = browser.post(address, {**right, "expected": "0"}, follow=True)
+    assert "1 jobs match and 0 were expected" in said(fewer)
+    right["expected"] = "1"
     done = browser.post(address, right, follow=True)
 
-    assert "Queued now: 1." in asked.text
+    assert "Waiting now: 1." in asked.text
+    assert 'name="expected" value="1"' in asked.text
     assert address in browser.get(f"{QUEUES}mail/change/").text
     assert "that is not" in said(wrong)
     assert not untouched
     made = BulkOperation.objects.get()
     assert (made.action, made.reason) == ("delete", "test data")
+    assert made.expected == 1
     assert f"/admin/relay/bulkoperation/{made.pk}/change/" in said(done)
 
 
@@ -254,7 +259,7 @@ def test_a_question_shows_what_is_stored_as_text(browser: Client) -> None:
     queue, job = Queue.objects.create(name=XSS), make_job("failed", task=XSS)
 
     deleting = press(browser, "delete", job)
-    purging = browser.get(f"{QUEUES}{_quoted(XSS)}/purge/")
+    purging = browser.get(f"{QUEUES}{_quoted(XSS)}/purge/", follow=True)
     purged = browser.post(
         f"{QUEUES}{_quoted(queue.name)}/purge/",
         {"confirmed": "yes", "typed": XSS},

@@ -9,6 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from relay.models import Audit, BulkOperation, Job, Queue, Schedule, Worker
+from relay.operations import bulk
 from tests.dashboard.pages import given, said, shown, url
 from tests.dashboard.test_acts import YES, acted
 from tests.dashboard.test_pages import make_schedule, make_worker
@@ -58,11 +59,44 @@ def test_a_purge_wants_the_queues_name_typed(browser: Client) -> None:
     assert "Type default to go on" in question
     assert "Nothing was changed" in wrong
     assert not BulkOperation.objects.exists()
-    answer = browser.post(where, {**act, **YES, "typed": "default"})
+    assert "Waiting now: 3." in question
+    assert 'name="expected" value="3"' in question
+    yes = {**act, **YES, "typed": "default"}
+    assert "3 jobs match and 2 were" in said(
+        browser.post(where, {**yes, "expected": 2})
+    )
+    answer = browser.post(where, {**yes, "expected": 3})
 
     made = BulkOperation.objects.get()
     assert answer["Location"] == url("bulk_one", made.pk)
-    assert made.action == "delete"
+    assert (made.action, made.expected) == ("delete", 3)
+
+
+def test_an_empty_queue_is_not_purged(browser: Client) -> None:
+    act = {"action": "purge"}
+
+    assert "No job matches" in said(browser.post(url("act_on_queue", "default"), act))
+
+
+def test_beyond_what_is_counted_all_that_are_there_are_meant(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "COUNT_LIMIT", 2)
+    for _ in range(3):
+        make_job("queued")
+    purge, act = url("act_on_queue", "default"), {"action": "purge"}
+    every, matching = url("act_on_all"), {"action": "cancel", "filter": "state:queued"}
+
+    assert "Waiting now: 2+." in shown(browser.post(purge, act))
+    question = shown(browser.post(every, matching))
+    assert "none that is enqueued later" in question
+    assert "Type all to go on" in question
+    yes = {**matching, **YES, "expected": 2, "capped": "yes"}
+    assert "Nothing was changed" in shown(browser.post(every, {**yes, "typed": "2"}))
+    browser.post(every, {**yes, "typed": "all"})
+
+    made = BulkOperation.objects.get()
+    assert (made.action, made.expected) == ("cancel", None)
 
 
 def test_a_queue_that_nothing_names_is_not_found(browser: Client) -> None:

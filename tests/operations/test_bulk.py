@@ -173,6 +173,19 @@ def test_more_than_was_expected_is_refused_or_ends_the_operation() -> None:
     assert Job.objects.filter(state="failed").count() == 5
 
 
+@pytest.mark.parametrize("state", ["queued", "failed", "completed"])
+def test_without_a_number_what_is_enqueued_later_is_left(state: str) -> None:
+    for _ in range(3):
+        make_job(state)
+
+    made = operations.start_bulk(ROOT, "delete", f"state:{state}")
+    later = make_job(state)
+    run(made)
+
+    assert (made.state, made.done) == ("completed", 3)
+    assert [job.pk for job in Job.objects.filter(task="tests.noop")] == [later.pk]
+
+
 def test_what_is_skipped_is_counted_by_its_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -300,7 +313,12 @@ def test_a_queue_is_purged_of_what_waits() -> None:
         make_job(state, queue="mail", run_at=LATER)
     make_job(queue="web")
 
-    made = run(operations.purge_queue(actor("manage_queue"), "mail", expected=2))
+    asker = actor("manage_queue")
+    assert operations.count_purge(asker, "mail").count == 2
+    with pytest.raises(Conflict, match="2 jobs match and 1 were expected"):
+        operations.purge_queue(asker, "mail", expected=1)
+
+    made = run(operations.purge_queue(asker, "mail", expected=2))
 
     assert made.done == 2
     left = Job.objects.exclude(task="relay.bulk").values_list("queue", "state")
@@ -308,6 +326,10 @@ def test_a_queue_is_purged_of_what_waits() -> None:
     assert Audit.objects.get().target == "mail"
     with pytest.raises(ArgumentError):
         operations.purge_queue(ROOT, "mail state:failed")
+    with pytest.raises(ArgumentError):
+        operations.count_purge(ROOT, "mail state:failed")
+    with pytest.raises(NotAllowed):
+        operations.count_purge(actor("bulk_job"), "mail")
 
 
 @pytest.mark.parametrize(

@@ -74,12 +74,12 @@ def start(session: Session, act: JobAct, filter: str) -> None:
     """Act on all jobs that match, once it is sure that it is meant."""
     word = _WORDS.get(act, act)
     matched = session.transport.count_bulk(act, filter)
-    text = f"{word} {figures.jobs(matched)}"
+    text = f"{word} {figures.meant(matched)}"
     if session.is_dry:
         session.would(text, action=act, filter=filter, **matched)
         return
     session.confirm(text)
-    # What is counted no further bounds nothing.
+    # What is counted no further bounds nothing; those that are there now do then.
     expected = None if matched["capped"] else int(matched["count"])
     follow(session, session.transport.start_bulk(act, filter, expected=expected))
 

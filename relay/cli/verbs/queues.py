@@ -142,7 +142,7 @@ def _purge(session: Session) -> None:
     waiting = session.transport.count_bulk(
         "delete", f"queue:{name} state:scheduled,retrying,queued"
     )
-    text = f"delete {figures.jobs(waiting)} waiting in queue {name}"
+    text = f"delete {figures.meant(waiting)} waiting in queue {name}"
     if session.is_dry:
         session.would(text, name=name, **waiting)
         return
