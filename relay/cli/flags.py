@@ -146,11 +146,17 @@ def order_flags() -> argparse.ArgumentParser:
     return parser
 
 
-def watch_flags() -> argparse.ArgumentParser:
+def watch_flags(*also: str, until: str = "until Ctrl-C") -> argparse.ArgumentParser:
+    """Return --watch and --interval.
+
+    Args:
+        also: other names of --watch.
+        until: how long it is shown anew.
+    """
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("again and again")
     group.add_argument(
-        "-f", "--watch", action="store_true", help="show it anew until Ctrl-C"
+        "-f", "--watch", *also, action="store_true", help=f"show it anew {until}"
     )
     group.add_argument(
         "--interval",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -122,7 +123,7 @@ class Printer:
             self.line(text)
 
     def fields(self, pairs: Iterable[tuple[str, object]]) -> None:
-        for text in fields(pairs, colour=self.has_colour):
+        for text in fields(pairs, width=self.width, colour=self.has_colour):
             self.line(text)
 
     def block(self, title: str, text: str) -> None:
@@ -144,13 +145,31 @@ def inert(text: str) -> str:
 
 
 def fields(
-    pairs: Iterable[tuple[str, object]], *, colour: bool = False
+    pairs: Iterable[tuple[str, object]],
+    *,
+    width: int | None = None,
+    colour: bool = False,
 ) -> Iterable[str]:
-    """Return one line for each name and value; those without a value are left out."""
+    """Return one line for each name and value; those without a value are left out.
+
+    Args:
+        width: of a terminal; what is longer goes on in the next line.
+    """
     shown = [(name, _cell(value)) for name, value in pairs if value not in (None, "")]
     longest = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        yield f"{name:<{longest}}{_GAP}{_toned(value, value, colour)}"
+        start = f"{name:<{longest}}{_GAP}"
+        if width is None or len(start) + _wide(value) <= width:
+            yield f"{start}{_toned(value, value, colour)}"
+            continue
+        yield from textwrap.wrap(
+            value,
+            width,
+            initial_indent=start,
+            subsequent_indent=" " * len(start),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
 
 
 def table(

@@ -38,7 +38,8 @@ What cannot be undone asks before, and where nobody can be asked it wants `--yes
 
 On a terminal a table is made as wide as that is: texts are cut, ids shortened to what
 tells them apart, and columns without which it can be read left out. Written to a file
-or another program it is whole.
+or another program it is whole. AGE is how long ago a job started, ended or was
+enqueued, or with a `+` in how long it is due.
 
 | flag | meaning |
 | --- | --- |

@@ -134,14 +134,18 @@ class Session:
 
     # --- again and again -------------------------------------------------------------
 
-    def watch(self, seconds: float | None, draw: Callable[[], None]) -> None:
-        """Draw once, or with seconds again and again until Ctrl-C."""
+    def watch(self, seconds: float | None, draw: Callable[[], bool | None]) -> None:
+        """Draw once, or with seconds again and again until Ctrl-C.
+
+        Args:
+            draw: returns True where there is nothing more to come.
+        """
         while True:
             if seconds is not None and self.printer.is_terminal:
                 self.printer.write(_HOME_AND_CLEAR)
-            draw()
+            is_over = draw()
             self.printer.flush()
-            if seconds is None:
+            if seconds is None or is_over:
                 return
             time.sleep(seconds)
 

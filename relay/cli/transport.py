@@ -7,15 +7,17 @@ are those of REST too. Ids are whole; whoever calls has completed them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from relay.cli.printer import Document
 
-__all__ = ["Body", "JobAct", "Transport", "WorkerAct", "all_pages"]
+__all__ = ["FINAL", "Body", "JobAct", "Transport", "WorkerAct", "all_pages"]
 
 Body = Mapping[str, Any]
 JobAct = Literal["cancel", "retry", "replay", "run_now", "delete"]
 WorkerAct = Literal["quiet", "resume", "stop"]
+# States in which a job has ended.
+FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 
 
 def all_pages(page: Callable[[str | None], Document]) -> Document:

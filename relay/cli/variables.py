@@ -28,8 +28,8 @@ def variable_of(action: argparse.Action, prefix: str) -> str | None:
     Args:
         prefix: of the flags of this verb alone, such as RELAY_JOBS_LS.
     """
-    name = max(action.option_strings, key=len, default="")
-    if not name.startswith("--") or name in _ELSEWHERE:
+    name = _name(action)
+    if name is None or name in _ELSEWHERE:
         return None
     start = "RELAY" if name in SHARED else prefix
     return f"{start}_{name.removeprefix('--').replace('-', '_').upper()}"
@@ -69,6 +69,11 @@ def flags_of(
     return words
 
 
+def _name(action: argparse.Action) -> str | None:
+    """Return the first long name of a flag."""
+    return next((n for n in action.option_strings if n.startswith("--")), None)
+
+
 def _written(given: Sequence[str]) -> set[str]:
     """Return the names of the flags on a command line, also those run together."""
     names: set[str] = set()
@@ -92,7 +97,7 @@ def _rivals(parser: argparse.ArgumentParser, action: argparse.Action) -> Iterato
 
 
 def _words(action: argparse.Action, variable: str, value: str) -> list[str]:
-    name = max(action.option_strings, key=len)
+    name = _name(action) or ""
     word = value.strip().lower()
     if action.nargs == 0:
         if word not in _YES | _NO:

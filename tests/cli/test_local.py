@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from uuid import UUID
 
 import pytest
+from django.db.models.functions import Now
 from pytest_django import Settings
 
 from relay.ids import uuid7
@@ -86,6 +88,25 @@ def test_one_job_is_shown_by_the_beginning_of_its_id(relay: Run) -> None:
     shown = relay("jobs", "show", text).out
     assert "ValueError" in shown
     assert "\x1b" not in shown
+
+
+def test_a_job_is_followed_until_it_has_ended(
+    relay: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job("running")
+    monkeypatch.setattr(
+        "relay.cli.session.time.sleep",
+        lambda _: Job.objects.filter(pk=job.pk).update(
+            state="completed", finished_at=Now()
+        ),
+    )
+
+    states = [
+        each["state"]
+        for each in map(json.loads, relay("job", job.pk, "--follow", "--jsonl").lines)
+    ]
+
+    assert states == ["running", "completed"]
 
 
 def test_an_id_that_several_begin_with_is_refused(relay: Run) -> None:

@@ -147,3 +147,15 @@ def test_a_column_is_left_out_where_nothing_stands_in_it_first() -> None:
 def test_of_a_task_the_end_of_its_name_stays() -> None:
     assert cut_to("app.tasks.send_mail", 10, keeps_end=True) == "…send_mail"
     assert cut_to("日本語", 5, keeps_end=True) == "…本語"
+
+
+def test_a_long_value_goes_on_in_the_next_line_of_a_terminal() -> None:
+    pairs = [("name", "ada"), ("may", "cancel_job, edit_job, retry_job")]
+
+    assert list(fields(pairs))[1] == "may   cancel_job, edit_job, retry_job"
+    assert list(fields(pairs, width=24)) == [
+        "name  ada",
+        "may   cancel_job,",
+        "      edit_job,",
+        "      retry_job",
+    ]

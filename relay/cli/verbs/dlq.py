@@ -40,7 +40,7 @@ def grow(root: Branch) -> None:
         show_job,
         "show one failed job",
         flags.ids(nargs=1),
-        flags.watch_flags(),
+        flags.watch_flags("--follow", until="until it has ended, or Ctrl-C"),
     )
     inspect.add_argument(
         "--logs", action="store_true", help="with what its attempts have logged"

@@ -6,6 +6,7 @@ from relay.cli import figures, finding, flags, shown
 from relay.cli.paging import Fetch, show_pages
 from relay.cli.printer import Document, inert
 from relay.cli.session import Session
+from relay.cli.transport import FINAL
 from relay.cli.tree import Branch
 from relay.cli.values import filter_text
 
@@ -16,10 +17,11 @@ def grow(root: Branch, jobs: Branch) -> None:
     """Add the verbs, to the root and to the noun jobs."""
     which, listed = flags.filter_flags(), flags.list_flags()
     watched = flags.watch_flags()
+    followed = flags.watch_flags("--follow", until="until it has ended, or Ctrl-C")
     jobs.verb("ls", _list, "list jobs", which, listed, flags.order_flags(), watched)
     for branch, name in ((jobs, "show"), (root, "job")):
         parser = branch.verb(
-            name, show_job, "show one job", flags.ids(nargs=1), watched
+            name, show_job, "show one job", flags.ids(nargs=1), followed
         )
         parser.add_argument(
             "--logs", action="store_true", help="with what its attempts have logged"
@@ -96,16 +98,17 @@ def _job_id(session: Session) -> str:
 
 
 def show_job(session: Session) -> None:
-    """Write one job, with its attempts, once or again and again."""
+    """Write one job, with its attempts, once or again and again until it has ended."""
     options = session.options
     include = ["attempts", *(["logs"] if options.logs else [])]
     job_id = _job_id(session)
 
-    def draw() -> None:
+    def draw() -> bool:
         job = session.transport.get_job(job_id, include=include)
         session.show(
             job, lambda doc: shown.draw_job(session.printer, doc), ids=[job["id"]]
         )
+        return job["state"] in FINAL
 
     session.watch(options.interval if options.watch else None, draw)
 

@@ -11,11 +11,11 @@ from relay.cli.errors import JobEndedBadly, WaitTimedOut
 from relay.cli.printer import Document, inert
 from relay.cli.progress import Progress
 from relay.cli.session import Session
+from relay.cli.transport import FINAL
 from relay.cli.tree import Branch
 
 __all__ = ["check_ends", "deadline", "grow", "wait_for"]
 
-_FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 # A server holds one question for so long at most.
 _ASK_SECONDS: Final = 20.0
 # Between two drawings of a job's progress.
@@ -64,7 +64,7 @@ def wait_for(session: Session, job_id: str, ends_at: float) -> Document:
         while True:
             left = ends_at - time.monotonic()
             job = session.transport.wait_for(job_id, max(0.0, min(left, longest)))
-            if job["state"] in _FINAL:
+            if job["state"] in FINAL:
                 return job
             if ends_at <= time.monotonic():
                 raise WaitTimedOut(f"job {job_id} has not ended: it is {job['state']}")
@@ -106,7 +106,7 @@ def _logs(session: Session) -> None:
             return
         _write(session, logs, written)
         session.printer.flush()
-        if not session.options.follow or job["state"] in _FINAL:
+        if not session.options.follow or job["state"] in FINAL:
             if not logs and session.printer.mode == "people":
                 session.say("nothing is kept of what it logged")
             return
