@@ -39,6 +39,7 @@ _EXPECTED: Final[Mapping[str, tuple[type, str]]] = {
     "kwargs": (Mapping, "a dict"),
     "enabled": (bool, "True or False"),
 }
+_NO_TIMES: Final = {"cron": "", "seconds": False, "every": None, "once_at": None}
 _NEVER_NONE: Final = {"timezone", "exclude", "catch_up_window", "args", "enabled"}
 
 
@@ -103,7 +104,7 @@ def cron(
     _check("expression", expression, str, 'a text, such as "0 7 * * *"')
     _check("seconds", seconds, bool, "True or False")
     spec = parse(expression, seconds=seconds, hash_id=options.get("name") or "")
-    return _declare("cron", options, expression=spec.expression, seconds=seconds)
+    return _declare("cron", options, cron=spec.expression, seconds=seconds)
 
 
 def every(
@@ -124,7 +125,7 @@ def every(
     _check_options("every", options)
     _check("interval", interval, *_SPAN)
     check_interval(interval)
-    return _declare("every", options, interval=interval)
+    return _declare("every", options, every=interval)
 
 
 def once(at: datetime, **options: Unpack[ScheduleOptions]) -> Callable[[TaskT], TaskT]:
@@ -142,70 +143,66 @@ def once(at: datetime, **options: Unpack[ScheduleOptions]) -> Callable[[TaskT], 
     _check_options("once", options)
     _check("at", at, *_INSTANT)
     _check_aware("at", at)
-    return _declare("once", options, at=at)
+    return _declare("once", options, once_at=at)
 
 
 def _declare(
-    word: str,
-    options: ScheduleOptions,
-    *,
-    expression: str = "",
-    seconds: bool = False,
-    interval: timedelta | None = None,
-    at: datetime | None = None,
+    word: str, options: ScheduleOptions, **when: Any
 ) -> Callable[[TaskT], TaskT]:
-    name, timezone = options.get("name"), options.get("timezone", "UTC")
-    load_zone(timezone)
-    excluded = join(options.get("exclude", ()))
-    read_exclusions(excluded)
-    starts_at, ends_at = options.get("starts_at"), options.get("ends_at")
-    _check_aware("starts_at", starts_at)
-    _check_aware("ends_at", ends_at)
-    check_ends(starts_at, ends_at)
-    window = options.get("catch_up_window", timedelta(days=1))
-    check_policy(
-        name=name,
-        queue=options.get("queue"),
-        priority=options.get("priority"),
-        catch_up=options.get("catch_up", "latest"),
-        window=window,
-        overlap=options.get("overlap", "allow"),
-        spread=options.get("spread"),
-        success_within=options.get("success_within"),
-    )
+    """Return what declares a schedule of the task that it is given.
+
+    Args:
+        when: what Declaration has of the word's own arguments.
+    """
+    said = {**_NO_TIMES, **when, **_checked(options)}
 
     def declare(task: TaskT) -> TaskT:
         if not isinstance(task, Task):
             raise ScheduleError(
                 f"@{word} on {task!r}: it is no task; write @{word} above @task"
             )
+        name = options.get("name")
         if name is None:
-            check_name(task.name)
-        declaration = Declaration(
-            name=task.name if name is None else name,
-            task=task.name,
-            cron=expression,
-            seconds=seconds,
-            every=interval,
-            once_at=at,
-            timezone=timezone,
-            starts_at=starts_at,
-            ends_at=ends_at,
-            excluded=excluded,
-            spread=options.get("spread"),
-            overlap=options.get("overlap", "allow"),
-            success_within=options.get("success_within"),
-            catch_up=options.get("catch_up", "latest"),
-            catch_up_window=window,
-            args=_encode(task, options),
-            queue=options.get("queue"),
-            priority=options.get("priority"),
-            enabled=options.get("enabled", True),
-        )
-        register(declaration, task)
+            name = task.name
+            check_name(name)
+        args = _encode(task, options)
+        register(Declaration(name=name, task=task.name, args=args, **said), task)
         return task
 
     return declare
+
+
+def _checked(options: ScheduleOptions) -> dict[str, Any]:
+    """Return what Declaration has of the options, but for those of the task's own."""
+    timezone, excluded = (
+        options.get("timezone", "UTC"),
+        join(options.get("exclude", ())),
+    )
+    load_zone(timezone)
+    read_exclusions(excluded)
+    starts_at, ends_at = options.get("starts_at"), options.get("ends_at")
+    _check_aware("starts_at", starts_at)
+    _check_aware("ends_at", ends_at)
+    check_ends(starts_at, ends_at)
+    window = options.get("catch_up_window", timedelta(days=1))
+    policy: dict[str, Any] = {
+        "queue": options.get("queue"),
+        "priority": options.get("priority"),
+        "catch_up": options.get("catch_up", "latest"),
+        "overlap": options.get("overlap", "allow"),
+        "spread": options.get("spread"),
+        "success_within": options.get("success_within"),
+    }
+    check_policy(name=options.get("name"), window=window, **policy)
+    return {
+        **policy,
+        "timezone": timezone,
+        "starts_at": starts_at,
+        "ends_at": ends_at,
+        "excluded": excluded,
+        "catch_up_window": window,
+        "enabled": options.get("enabled", True),
+    }
 
 
 def _check_options(word: str, options: ScheduleOptions) -> None:

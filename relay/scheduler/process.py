@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -137,58 +138,90 @@ def run(
         health: is told how the loop fares.
         duty, connecting, monotonic: for tests.
     """
-    duty = duty or ScheduleDuty()
-    health = health or SchedulerHealth(alias)
-    connection: psycopg.Connection[Any] | None = None
-    failures = 0
-    reported_at = float("-inf")
+    loop = _Loop(
+        alias,
+        health or SchedulerHealth(alias),
+        duty or ScheduleDuty(),
+        connecting or partial(connect, alias, role="duty", name="scheduler"),
+        monotonic,
+    )
     logger.info(
         "scheduler started", extra={"event": "scheduler.started", "database": alias}
     )
     while not stop.is_set:
-        try:
-            if connection is None:
-                connection = (
-                    connecting()
-                    if connecting is not None
-                    else connect(alias, role="duty", name="scheduler")
-                )
-            duty.tick(connection)
-        except (
-            Exception
-        ) as error:  # an edge: the loop outlives whatever the database does
-            failures += 1
-            health.tick("schedules cannot be fired now: see the log")
-            if monotonic() - reported_at >= REPORT_SECONDS:
-                reported_at = monotonic()
-                is_understood, reason = _explain(error)
-                logger.warning(
-                    "schedules cannot be fired now; trying again: %s",
-                    reason,
-                    extra={
-                        "event": "scheduler.failed",
-                        "database": alias,
-                        "failures": failures,
-                    },
-                    exc_info=not is_understood,
-                )
-            _close(connection)
-            connection = None
-            stop.wait(RECONNECT.delay(failures).total_seconds())
-        else:
-            health.tick()
-            if failures:
-                failures, reported_at = 0, float("-inf")
-                logger.info(
-                    "scheduler resumed",
-                    extra={"event": "scheduler.resumed", "database": alias},
-                )
-            stop.wait(duty.interval.total_seconds())
-    _close(connection)
-    health.tick("stopping")
+        stop.wait(loop.turn())
+    loop.close()
     logger.info(
         "scheduler stopped", extra={"event": "scheduler.stopped", "database": alias}
     )
+
+
+class _Loop:
+    """The scheduler's turns, over a connection that is made anew after any trouble."""
+
+    def __init__(
+        self,
+        alias: str,
+        health: SchedulerHealth,
+        duty: ScheduleDuty,
+        connecting: Callable[[], psycopg.Connection[Any]],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._alias = alias
+        self._health = health
+        self._duty = duty
+        self._connecting = connecting
+        self._monotonic = monotonic
+        self._connection: psycopg.Connection[Any] | None = None
+        self._failures = 0
+        self._reported_at = float("-inf")
+
+    def turn(self) -> float:
+        """Fire what is due; return how many seconds to wait before the next turn."""
+        try:
+            if self._connection is None:
+                self._connection = self._connecting()
+            self._duty.tick(self._connection)
+        except Exception as error:  # an edge: it outlives whatever the database does
+            return self._fail(error)
+        self._health.tick()
+        if self._failures:
+            self._failures, self._reported_at = 0, float("-inf")
+            logger.info(
+                "scheduler resumed",
+                extra={"event": "scheduler.resumed", "database": self._alias},
+            )
+        return self._duty.interval.total_seconds()
+
+    def _fail(self, error: Exception) -> float:
+        self._failures += 1
+        self._health.tick("schedules cannot be fired now: see the log")
+        now = self._monotonic()
+        if now - self._reported_at >= REPORT_SECONDS:
+            self._reported_at = now
+            is_understood, reason = _explain(error)
+            logger.warning(
+                "schedules cannot be fired now; trying again: %s",
+                reason,
+                extra={
+                    "event": "scheduler.failed",
+                    "database": self._alias,
+                    "failures": self._failures,
+                },
+                exc_info=None if is_understood else error,
+            )
+        self._drop()
+        return RECONNECT.delay(self._failures).total_seconds()
+
+    def close(self) -> None:
+        """End the connection, and say so to those who watch."""
+        self._drop()
+        self._health.tick("stopping")
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 def _explain(error: Exception) -> tuple[bool, str]:
@@ -197,8 +230,3 @@ def _explain(error: Exception) -> tuple[bool, str]:
         missing = str(error).splitlines()[0]
         return True, f"relay's tables are missing, run manage.py migrate: {missing}"
     return is_outage(error), str(error)
-
-
-def _close(connection: psycopg.Connection[Any] | None) -> None:
-    if connection is not None:
-        connection.close()

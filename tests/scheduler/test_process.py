@@ -331,6 +331,7 @@ def test_a_scheduler_whose_loop_stands_still_is_to_be_restarted(
     assert reason.startswith("the loop has not gone round")
 
 
+@pytest.mark.django_db
 def test_the_command_has_the_system_checks_made_beside_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
