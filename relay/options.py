@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 from uuid import UUID
@@ -35,6 +35,7 @@ __all__ = [
     "check_enqueue_options",
     "check_task_name",
     "check_task_options",
+    "name_of",
     "split_deadline",
 ]
 
@@ -413,4 +414,23 @@ def check_task_name(name: object) -> str:
             return name
     raise ArgumentError(
         f"{name!r} cannot name a task: use 1 to 200 characters without spaces"
+    )
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return what a task is called whose name nobody has given.
+
+    Raises:
+        ArgumentError: workers could not find the function by it.
+    """
+    module, name = function.__module__, function.__qualname__
+    if name != function.__name__ or name == "<lambda>":
+        reason = "it does not stand at the top level of its module"
+    elif module == "__main__":
+        reason = "it stands in the program's main module, which workers do not import"
+    else:
+        return check_task_name(f"{module}.{name}")
+    raise ArgumentError(
+        f"@task on {module}.{name}: {reason}; move it into an app's tasks.py, or give "
+        "it a name with @task(name=...)"
     )

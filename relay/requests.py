@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -38,15 +38,10 @@ __all__ = [
     "insert",
     "request_by_name",
     "request_of",
-    "sensitive_names",
 ]
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
-
-def sensitive_names(given: Sequence[str] | Literal[True]) -> sensitive_places.Names:
-    return True if given is True else tuple(given)
 
 
 NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -219,7 +214,7 @@ def _sealed(
 ) -> tuple[sensitive_places.Place, ...]:
     """Return where what is sensitive stands in a call, for a task or a name."""
     sensitive_places.check_library()
-    names = sensitive_names(options.get("sensitive", ()))
+    names = sensitive_places.names_of(options.get("sensitive", ()))
     signature = None
     if made is not None:
         signature = made.signature

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from importlib.util import find_spec
 from inspect import Parameter, Signature
 from typing import Any, Literal
@@ -17,6 +17,7 @@ __all__ = [
     "check_names",
     "check_unique",
     "find_places",
+    "names_of",
     "path_of",
     "united",
     "veiled",
@@ -27,6 +28,11 @@ Names = tuple[str, ...] | Literal[True]
 
 Place = tuple[Literal["args", "kwargs"], int | str]
 """Where an argument stands in the document of a job's arguments."""
+
+
+def names_of(given: Sequence[str] | Literal[True]) -> Names:
+    """Return the names as sensitive= says them, which may be any sequence."""
+    return True if given is True else tuple(given)
 
 
 def check_library() -> None:

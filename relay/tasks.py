@@ -40,8 +40,8 @@ from relay.options import (
     EnqueueOptions,
     TaskOptions,
     check_enqueue_options,
-    check_task_name,
     check_task_options,
+    name_of,
 )
 from relay.parameters import Parameters
 from relay.requests import (
@@ -51,7 +51,6 @@ from relay.requests import (
     insert,
     request_by_name,
     request_of,
-    sensitive_names,
 )
 from relay.retention import Retention
 from relay.retry import BackoffRule, RetryRules
@@ -117,7 +116,7 @@ class Task(Generic[P, R]):
         check_task_options(options)
         # First: it copies the function's own attributes, whatever they are called.
         functools.update_wrapper(self, function)
-        self.name: str = options.get("name") or _name_of(function)
+        self.name: str = options.get("name") or name_of(function)
         self.function = function
         self.is_async: bool = iscoroutinefunction(function)
         self.queue: str = options.get("queue", DEFAULT_QUEUE)
@@ -135,12 +134,6 @@ class Task(Generic[P, R]):
         self.on_failure: Task[[Failure], Any] | None = options.get("on_failure")
         self.unique: Unique | None = options.get("unique")
         self.transactional: bool = options.get("transactional", False)
-        if self.transactional and self.is_async:
-            raise ArgumentError(
-                f"@task(transactional=True) on {self.name}: it is a coroutine "
-                "function, and Django has no transactions in async code; make it a "
-                "plain one"
-            )
         self.timeout: timedelta | None = options.get("timeout")
         self.soft_timeout: timedelta | None = options.get("soft_timeout")
         self.statement_timeout: timedelta | None = options.get("statement_timeout")
@@ -150,26 +143,38 @@ class Task(Generic[P, R]):
         self.max_jobs: int = options.get("max_jobs", MAX_JOBS)
         self.signature = signature(function)
         self.parameters = Parameters(self.signature)
-        if self.unique is not None:
-            self.unique.check(self.name, self.signature)
         self.capture_stdout: bool = options.get("capture_stdout", False)
         self.capture_logs: bool | Literal["failed"] | None = options.get(
             "capture_logs", True if self.capture_stdout else None
         )
         self.tags: tuple[str, ...] = check_tags(options.get("tags", ()))
         self.permission: str | None = options.get("permission")
-        self.sensitive: sensitive_places.Names = sensitive_names(
-            options.get("sensitive", ())
+        self.sensitive = sensitive_places.names_of(options.get("sensitive", ()))
+        self.has_rare_options: bool = bool(
+            self.unique or self.timeout or self.tags or self.sensitive
         )
+        self._check()
+        if "on_failure" in options:
+            _check_on_failure(self.name, self.on_failure)
+
+    def _check(self) -> None:
+        """Refuse what cannot go together.
+
+        Raises:
+            ArgumentError: it cannot.
+        """
+        if self.transactional and self.is_async:
+            raise ArgumentError(
+                f"@task(transactional=True) on {self.name}: it is a coroutine "
+                "function, and Django has no transactions in async code; make it a "
+                "plain one"
+            )
+        if self.unique is not None:
+            self.unique.check(self.name, self.signature)
         if self.sensitive:
             sensitive_places.check_library()
             sensitive_places.check_names(self.name, self.signature, self.sensitive)
             sensitive_places.check_unique(self.name, self.unique, self.sensitive)
-        self.has_rare_options: bool = bool(
-            self.unique or self.timeout or self.tags or self.sensitive
-        )
-        if "on_failure" in options:
-            _check_on_failure(self.name, self.on_failure)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return cast("R", self.function(*args, **kwargs))
@@ -290,20 +295,6 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         )
     kind = AsyncTask if iscoroutinefunction(function) else Task
     return register(kind(function, **options))
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    module, name = function.__module__, function.__qualname__
-    if name != function.__name__ or name == "<lambda>":
-        reason = "it does not stand at the top level of its module"
-    elif module == "__main__":
-        reason = "it stands in the program's main module, which workers do not import"
-    else:
-        return check_task_name(f"{module}.{name}")
-    raise ArgumentError(
-        f"@task on {module}.{name}: {reason}; move it into an app's tasks.py, or give "
-        "it a name with @task(name=...)"
-    )
 
 
 # --- the registry --------------------------------------------------------------------

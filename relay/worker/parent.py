@@ -16,8 +16,6 @@ from types import FrameType
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import connections
-
 from relay import counts
 from relay.conf import get_settings
 from relay.ids import uuid7
@@ -33,7 +31,7 @@ from relay.worker.loop import CAPACITY
 from relay.worker.messages import Channel, datagrams
 from relay.worker.options import LoopOptions
 from relay.worker.places import Place, Process
-from relay.worker.sessions import keep_connections
+from relay.worker.sessions import close_for_forks, keep_connections
 from relay.worker.shared import SharedState
 from relay.worker.stuck import KILLED_FOR, Stuck, in_hand
 
@@ -129,12 +127,7 @@ class Parent:
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._bell.ring_on_signals()
-        # Nothing opened before the fork may be shared by two processes.
-        connections.close_all()
-        for connection in connections.all(initialized_only=True):
-            close_pool = getattr(connection, "close_pool", None)
-            if close_pool is not None:
-                close_pool()
+        close_for_forks()
         warn_of_threads()
         gc.collect()
         gc.freeze()

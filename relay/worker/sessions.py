@@ -11,9 +11,18 @@ from psycopg.pq import TransactionStatus
 
 from relay.worker import statements
 
-__all__ = ["clean_connections", "keep_connections"]
+__all__ = ["clean_connections", "close_for_forks", "keep_connections"]
 
 logger = logging.getLogger("relay.worker")
+
+
+def close_for_forks() -> None:
+    """Close all that two processes would share after a fork, pools too."""
+    connections.close_all()
+    for connection in connections.all(initialized_only=True):
+        close_pool = getattr(connection, "close_pool", None)
+        if close_pool is not None:
+            close_pool()
 
 
 def keep_connections() -> None:
