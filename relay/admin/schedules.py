@@ -17,6 +17,7 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from relay import operations
+from relay.admin.acting import Tool
 from relay.admin.lists import NOTHING, RelayAdmin, actor_of, moment, showing
 from relay.admin.schedule_form import (
     SPANS,
@@ -242,6 +243,12 @@ class ScheduleAdminMixin(RelayAdmin):
 
     def is_possible(self, action: str, row: Schedule) -> bool:
         return {"enable": not row.enabled, "disable": row.enabled}.get(action, True)
+
+    def tools(self, request: HttpRequest, row: Any) -> list[Tool]:
+        found = super().tools(request, row)
+        if operations.may_have_run(actor_of(request), row.task, row.queue):
+            return found
+        return [tool for tool in found if tool.action != "run_now"]
 
     def has_manage_permission(self, request: HttpRequest) -> bool:
         return actor_of(request).may("manage_schedule")

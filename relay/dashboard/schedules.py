@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
 from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -28,7 +30,7 @@ def schedules(request: HttpRequest, actor: Actor) -> HttpResponse:
         found = queries.list_schedules(actor, cursor=cursor)
     except ArgumentError:
         raise Http404 from None
-    values = {"title": _("Schedules"), **_rights(actor)}
+    values = {"title": _("Schedules"), **_rights(actor, found["results"])}
     parts = {"schedules": lambda: {"schedules": found}}
     return draw(request, actor, "schedules.html", values, parts=parts)
 
@@ -37,16 +39,19 @@ def schedules(request: HttpRequest, actor: Actor) -> HttpResponse:
 def schedule(request: HttpRequest, actor: Actor, name: str) -> HttpResponse:
     """Show one schedule: its next runs and what became of its latest ones."""
     found = queries.get_schedule(actor, name)
-    values = {"title": found["name"], **_rights(actor)}
+    values = {"title": found["name"], **_rights(actor, [found])}
     parts = {"schedule": lambda: {"schedule": found}}
     return draw(request, actor, "schedule.html", values, parts=parts)
 
 
-def _rights(actor: Actor) -> dict[str, bool]:
-    return {
-        "may_run": actor.may("run_schedule"),
-        "may_manage": actor.may("manage_schedule"),
+def _rights(actor: Actor, shown: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    may_run = actor.may("run_schedule")
+    theirs = {
+        each["name"]
+        for each in shown
+        if may_run and operations.may_have_run(actor, each["task"], each["queue"])
     }
+    return {"may_run": theirs, "may_manage": actor.may("manage_schedule")}
 
 
 @page("POST")

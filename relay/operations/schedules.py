@@ -12,6 +12,7 @@ from django.db import IntegrityError, transaction
 from relay.conf import DEFAULT_QUEUE
 from relay.exceptions import Conflict, NotFound
 from relay.models import Schedule, ScheduleSource
+from relay.operations.actor import Actor
 from relay.operations.registry import Act, operation
 from relay.scheduler import acts
 from relay.tasks import all_tasks
@@ -20,6 +21,7 @@ __all__ = [
     "create_schedule",
     "delete_schedule",
     "edit_schedule",
+    "may_have_run",
     "pause_schedules",
     "resume_schedules",
     "run_schedule",
@@ -138,13 +140,26 @@ def delete_schedule(act: Act, schedule_id: UUID) -> None:
     act.note(schedule.name)
 
 
+def may_have_run(actor: Actor, task: str, queue: str | None) -> bool:
+    """Tell whether jobs of a schedule are an actor's to have run, as far as they ask.
+
+    Args:
+        queue: None for the task's.
+    """
+    return actor.may_call(task) and actor.may_fill(_queue(task, queue))
+
+
 def _require(act: Act, task: str, queue: str | None) -> None:
     """Let it go on if the actor may have the schedule's jobs run."""
     act.actor.require_call(task, act.operation)
-    if queue is None:
-        made = all_tasks().get(task)
-        queue = DEFAULT_QUEUE if made is None else made.queue
-    act.actor.require_fill(queue, act.operation)
+    act.actor.require_fill(_queue(task, queue), act.operation)
+
+
+def _queue(task: str, queue: str | None) -> str:
+    if queue is not None:
+        return queue
+    made = all_tasks().get(task)
+    return DEFAULT_QUEUE if made is None else made.queue
 
 
 def _save(act: Act, schedule: Schedule, **options: Any) -> None:

@@ -400,12 +400,24 @@ def test_buttons_are_drawn_for_those_who_may(browser: Client) -> None:
         f"/dashboard/jobs/{rows.ended.pk}/",
         f"/admin/relay/job/{rows.ended.pk}/change/",
     )
+    runs = {
+        "/dashboard/schedules/": ("Run now: nightly", "Run now: other"),
+        "/dashboard/schedules/nightly/": ("Run now: nightly", "Pause nightly"),
+        f"/admin/relay/schedule/{rows.nightly.pk}/change/": ("run_now", "disable"),
+    }
 
+    def drawn() -> list[list[bool]]:
+        pages = {page: browser.get(page).content.decode() for page in runs}
+        return [[each in pages[page] for each in runs[page]] for page in runs]
+
+    closed_runs = drawn()
     closed = ['value="replay"' in browser.get(page).content.decode() for page in pages]
     give(ASKED)
     opened = ['value="replay"' in browser.get(page).content.decode() for page in pages]
 
     assert (closed, opened) == ([False] * 2, [True] * 2)
+    assert closed_runs == [[False, True]] * 3
+    assert drawn() == [[True, True]] * 3
 
 
 def test_of_many_those_that_are_not_theirs_are_left_and_counted(
