@@ -34,21 +34,35 @@ from relay.exceptions import (
 from relay.operations import Actor
 from relay.queries.reading import CUT
 from relay.sensitive import MASK
+from relay.unique import Unique
 
 __all__ = [
+    "WHEN",
     "ArgumentsForm",
     "arguments_of",
     "edit_job",
     "enqueue",
     "has_mask",
+    "moment",
     "replay_job",
+    "seconds_field",
 ]
 
 _REFUSED: Final = (ArgumentError, Conflict, DecodeError, EncodeError, MissingKey)
 _ARGUMENTS: Final = ("args", "kwargs")
-_WHEN: Final = gettext_lazy(
+WHEN: Final = gettext_lazy(
     "In the server's zone: 2026-11-30 08:00; or with its own: 2026-11-30T08:00Z"
 )
+
+
+def seconds_field(label: Any) -> forms.FloatField:
+    """Return a field of a span, which may be empty."""
+    most = LONGEST.total_seconds()
+    return forms.FloatField(required=False, min_value=0, max_value=most, label=label)
+
+
+def span_of(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
 
 
 class ArgumentsField(forms.JSONField):
@@ -108,14 +122,9 @@ class EditForm(ArgumentsForm):
 
     queue = forms.CharField(label=gettext_lazy("Queue"))
     priority = forms.IntegerField(label=gettext_lazy("Priority, higher first"))
-    run_at = forms.DateTimeField(label=gettext_lazy("Due at"), help_text=_WHEN)
+    run_at = forms.DateTimeField(label=gettext_lazy("Due at"), help_text=WHEN)
     max_retries = forms.IntegerField(label=gettext_lazy("Retries"))
-    timeout = forms.FloatField(
-        required=False,
-        min_value=0,
-        max_value=LONGEST.total_seconds(),
-        label=gettext_lazy("Timeout in seconds; empty for none"),
-    )
+    timeout = seconds_field(gettext_lazy("Timeout in seconds; empty for none"))
     deadline = forms.DateTimeField(
         required=False, label=gettext_lazy("Deadline; empty for none")
     )
@@ -132,8 +141,7 @@ class EditForm(ArgumentsForm):
             for name in changed & {"queue", "priority", "run_at", "max_retries"}
         }
         if "timeout" in changed:
-            seconds = values["timeout"]
-            found["timeout"] = None if seconds is None else timedelta(seconds=seconds)
+            found["timeout"] = span_of(values["timeout"])
         if "deadline" in changed:
             found["deadline"] = values["deadline"]
         if "tags" in changed:
@@ -151,19 +159,41 @@ class EnqueueForm(ArgumentsForm):
         required=False, label=gettext_lazy("Priority, higher first")
     )
     run_at = forms.DateTimeField(
-        required=False, label=gettext_lazy("Due at"), help_text=_WHEN
+        required=False, label=gettext_lazy("Due at"), help_text=WHEN
+    )
+    max_retries = forms.IntegerField(required=False, label=gettext_lazy("Retries"))
+    timeout = seconds_field(gettext_lazy("Timeout in seconds"))
+    deadline = forms.DateTimeField(
+        required=False, label=gettext_lazy("Deadline; empty for none")
+    )
+    unique_for = seconds_field(gettext_lazy("No other such job for so many seconds"))
+    unique_key = forms.CharField(
+        required=False,
+        label=gettext_lazy("Such a job: with this key; empty for the same arguments"),
     )
     tags = forms.CharField(
         required=False, label=gettext_lazy("Tags, with spaces between")
     )
+    meta = ArgumentsField(dict, label=gettext_lazy("Data beside the arguments"))
 
     def options(self) -> dict[str, Any]:
-        """Return what was given, as operations.enqueue_job takes it."""
-        names = ("queue", "priority", "run_at")
+        """Return what was given, as operations.enqueue_job takes it.
+
+        Raises:
+            ArgumentError: an option cannot be taken.
+        """
         values = self.cleaned_data
-        found = {name: values[name] for name in names if values[name] not in (None, "")}
-        if values["tags"].split():
-            found["tags"] = values["tags"].split()
+        given = {
+            **{name: values[name] for name in ("queue", "priority", "run_at")},
+            **{name: values[name] for name in ("max_retries", "deadline")},
+            "timeout": span_of(values["timeout"]),
+            "tags": values["tags"].split(),
+            "meta": values["meta"],
+        }
+        found = {name: v for name, v in given.items() if v not in (None, "", [], {})}
+        window, key = span_of(values["unique_for"]), values["unique_key"] or None
+        if window is not None or key is not None:
+            found["unique"] = Unique(for_=window, key=key)
         return found
 
 
@@ -203,8 +233,8 @@ def edit_job(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
         **arguments_of(job),
         **{name: job[name] for name in ("queue", "priority", "max_retries")},
         "timeout": job["timeout"],
-        "run_at": _moment(job["run_at"]),
-        "deadline": _moment(job["deadline_at"]),
+        "run_at": moment(job["run_at"]),
+        "deadline": moment(job["deadline_at"]),
         "tags": " ".join(job["tags"]),
     }
     form = EditForm(request.POST if request.method == "POST" else None, initial=initial)
@@ -285,5 +315,5 @@ def _holds_mask(document: Any) -> bool:
     return document in (MASK, CUT)
 
 
-def _moment(text: str | None) -> Any:
+def moment(text: str | None) -> Any:
     return None if text is None else parse_datetime(text)

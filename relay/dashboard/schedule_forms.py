@@ -14,11 +14,18 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from relay import operations, queries
-from relay.conf import LONGEST, get_settings
+from relay.conf import get_settings
 from relay.dashboard.access import page
 from relay.dashboard.asking import go_back
 from relay.dashboard.drawing import draw, link
-from relay.dashboard.job_forms import ArgumentsForm, arguments_of, has_mask
+from relay.dashboard.job_forms import (
+    WHEN,
+    ArgumentsForm,
+    arguments_of,
+    has_mask,
+    moment,
+    seconds_field,
+)
 from relay.exceptions import Conflict, NotFound
 from relay.models import CatchUp, Overlap, Schedule
 from relay.operations import Actor
@@ -27,12 +34,29 @@ from relay.tasks import listed_tasks
 __all__ = ["edit_schedule", "new_schedule"]
 
 # Columns by the field that says them, where the names differ.
-_COLUMNS: Final = {"every": "every_ms", "kwargs": "args"}
-_FIELDS: Final = {"every_ms": "every"}
+_SPANS: Final = {
+    **{"every": "every_ms", "spread": "spread_ms"},
+    **{"success_within": "success_within_ms", "catch_up_window": "catch_up_window_ms"},
+}
+_COLUMNS: Final = {**_SPANS, "kwargs": "args"}
+_FIELDS: Final = {column: field for field, column in _SPANS.items()}
+# As they stand in the row.
+_TIMES: Final = ("once_at", "starts_at", "ends_at")
+_PLAIN: Final = (
+    *("name", "task", "cron", "timezone", "catch_up", "overlap", "priority"),
+    *_TIMES,
+)
+
+
+class LinesField(forms.CharField):
+    """Lines; a form ends them its own way."""
+
+    def to_python(self, value: Any) -> str:
+        return (super().to_python(value) or "").replace("\r\n", "\n")
 
 
 class ScheduleForm(ArgumentsForm):
-    """When a schedule is due, and what it enqueues; the admin's form has the rest."""
+    """When a schedule is due, and what it enqueues."""
 
     name = forms.CharField(label=gettext_lazy("Name"))
     task = forms.CharField(
@@ -43,11 +67,9 @@ class ScheduleForm(ArgumentsForm):
         label=gettext_lazy("Cron expression"),
         help_text=gettext_lazy("Five fields; or give an interval."),
     )
-    every = forms.FloatField(
-        required=False,
-        min_value=0,
-        max_value=LONGEST.total_seconds(),
-        label=gettext_lazy("Interval in seconds"),
+    every = seconds_field(gettext_lazy("Interval in seconds"))
+    once_at = forms.DateTimeField(
+        required=False, label=gettext_lazy("Or once, at"), help_text=WHEN
     )
     timezone = forms.CharField(
         label=gettext_lazy("Time zone"),
@@ -79,22 +101,41 @@ class ScheduleForm(ArgumentsForm):
         initial=Overlap.ALLOW,
         label=gettext_lazy("While an earlier run has not ended"),
     )
+    catch_up_window = seconds_field(
+        gettext_lazy("Missed runs are caught up, so many seconds back")
+    )
+    starts_at = forms.DateTimeField(required=False, label=gettext_lazy("Not before"))
+    ends_at = forms.DateTimeField(required=False, label=gettext_lazy("Not after"))
+    spread = seconds_field(gettext_lazy("Each run up to so many seconds later"))
+    success_within = seconds_field(
+        gettext_lazy("Warn after so many seconds without a success")
+    )
+    excluded = LinesField(
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
+        label=gettext_lazy("Left out"),
+        help_text=gettext_lazy(
+            "One a line, in the time zone: 2026-12-25, 2026-12-24/2027-01-06, or an "
+            "expression of five fields."
+        ),
+    )
     field_order = (
-        *("name", "task", "cron", "every", "timezone", "queue", "priority"),
-        *("catch_up", "overlap", "args", "kwargs"),
+        *("name", "task", "cron", "every", "once_at", "timezone", "queue"),
+        *("priority", "catch_up", "catch_up_window", "overlap", "starts_at"),
+        *("ends_at", "spread", "success_within", "excluded", "args", "kwargs"),
     )
 
     def columns(self) -> dict[str, Any]:
         """Return the values of the columns that were changed."""
         given = self.cleaned_data
-        every = given["every"]
         values = {
-            **{name: given[name] for name in ("name", "task", "cron", "timezone")},
-            **{name: given[name] for name in ("catch_up", "overlap", "priority")},
-            "queue": given["queue"] or None,
-            "every_ms": None if every is None else round(every * 1_000),
+            **{name: given[name] for name in _PLAIN},
+            **{_SPANS[name]: _milliseconds(given[name]) for name in _SPANS},
+            **{name: given[name] or None for name in ("queue", "excluded")},
             "args": {"args": given["args"], "kwargs": given["kwargs"]},
         }
+        if values["catch_up_window_ms"] is None:  # which every schedule has
+            del values["catch_up_window_ms"]
         changed = {_COLUMNS.get(name, name) for name in self.changed_data}
         return {name: value for name, value in values.items() if name in changed}
 
@@ -106,6 +147,10 @@ class ScheduleForm(ArgumentsForm):
                 self.add_error(field, reasons)
             else:
                 self.add_error(None, [f"{name}: {reason}" for reason in reasons])
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1_000)
 
 
 @page("GET", "HEAD", "POST")
@@ -131,10 +176,11 @@ def edit_schedule(request: HttpRequest, actor: Actor, name: str) -> HttpResponse
     """Offer a form with a schedule, and save what was changed."""
     actor.require("manage_schedule", "edit_schedule")
     found = queries.get_schedule(actor, name)
-    names = ("name", "task", "timezone", "catch_up", "overlap", "priority", "every")
+    values: dict[str, Any] = {**found}
     initial = {
-        **{each: dict(found)[each] for each in names},
-        **{"cron": found["cron"] or "", "queue": found["queue"] or ""},
+        **{each: values[each] for each in (*_PLAIN, *_SPANS)},
+        **{each: moment(values[each]) for each in _TIMES},
+        **{each: values[each] or "" for each in ("cron", "queue", "excluded")},
         **arguments_of(found),
     }
     data = request.POST if request.method == "POST" else None

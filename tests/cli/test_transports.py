@@ -269,6 +269,11 @@ ACTS: list[tuple[str, Callable[[], Any]]] = [
     ("workers stop {0} --yes", lambda: worker().pk),
     ("schedules add {0} --task testproject.tasks.add --every 1h", without_schedules),
     ("schedules add {0} --task no.such --cron never", without_schedules),
+    (
+        "schedules edit {0} --excluded 2998-12-25 --excluded '* * 26 12 *'",
+        nightly,
+    ),
+    ("schedules edit {0} --excluded never", nightly),
     ("schedules edit {0} --cron '0 6 * * *' --priority 3 --spread 5m", nightly),
     ("schedules edit {0} --every 2h", nightly),
     ("schedules pause {0}", nightly),

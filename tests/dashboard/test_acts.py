@@ -6,7 +6,7 @@ import html
 import json
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.test import Client
@@ -278,6 +278,25 @@ def test_a_job_is_enqueued_by_a_form(browser: Client) -> None:
     assert job.args == {"args": [1], "kwargs": {"b": 2}}
     assert (job.priority, job.tags) == (7, ["one", "two"])
     assert acted() == [("enqueue_job", str(job.pk), "dashboard")]
+
+
+def test_the_form_takes_all_that_may_be_said_of_a_job(browser: Client) -> None:
+    options = {
+        **{"max_retries": "2", "timeout": "1.5", "deadline": "2999-01-01T00:00Z"},
+        **{"unique_for": "60", "unique_key": "one", "meta": '{"order": 7}'},
+    }
+    call = {"task": "testproject.tasks.add", "args": "[1, 2]", **options}
+
+    job = Job.objects.get(pk=job_of(browser.post(url("enqueue"), call)))
+    again = browser.post(url("enqueue"), {**call, "args": "[3, 4]"})
+    wrong = browser.post(url("enqueue"), {**call, "max_retries": "-1"})
+
+    assert (job.max_retries, job.timeout_ms) == (2, 1_500)
+    assert job.deadline_at == datetime(2999, 1, 1, tzinfo=UTC)
+    assert job.meta["order"] == 7
+    assert "holds the same unique key" in said(again)
+    assert job_of(again) == job.pk
+    assert "max_retries=-1" in shown(wrong)
 
 
 @pytest.mark.parametrize(

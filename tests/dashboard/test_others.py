@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from django.test import Client
@@ -260,6 +261,33 @@ def test_a_schedule_is_added(browser: Client) -> None:
     )
     assert made.args == {"args": [1, 2], "kwargs": {}}
     assert acted() == [("create_schedule", "hourly", "dashboard")]
+
+
+def test_a_schedule_has_all_that_rest_takes(browser: Client) -> None:
+    times = {"starts_at": "2998-01-01T00:00Z", "ends_at": "2999-01-01T00:00Z"}
+    spans = {"spread": "60", "success_within": "7200.5", "catch_up_window": "3600"}
+    given_too = {**times, **spans, "excluded": "2998-12-25\r\n2998-12-26"}
+
+    said(browser.post(url("new_schedule"), {**SCHEDULE, **given_too}))
+    made = Schedule.objects.get()
+    fields = given(browser.get(url("edit_schedule", "hourly")))
+    fields["excluded"] = fields["excluded"].replace("\n", "\r\n")
+    said(browser.post(url("edit_schedule", "hourly"), {**fields, "spread": "30"}))
+    once = {**SCHEDULE, "name": "once", "cron": "", "once_at": "2999-01-01T00:00Z"}
+    said(browser.post(url("new_schedule"), once))
+
+    assert (made.spread_ms, made.success_within_ms) == (60_000, 7_200_500)
+    assert (made.catch_up_window_ms, made.excluded) == (
+        3_600_000,
+        "2998-12-25\n2998-12-26",
+    )
+    assert (made.starts_at, made.ends_at) == (
+        datetime(2998, 1, 1, tzinfo=UTC),
+        datetime(2999, 1, 1, tzinfo=UTC),
+    )
+    changed = Audit.objects.get(operation="edit_schedule").detail
+    assert changed == {"spread_ms": [60_000, 30_000]}
+    assert Schedule.objects.get(name="once").once_at == made.ends_at
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ _FIELDS: Final[Mapping[str, str]] = {
     "timezone": "timezone",
     "starts": "starts_at",
     "ends": "ends_at",
+    "excluded": "excluded",
     "spread": "spread",
     "catch_up": "catch_up",
     "catch_up_window": "catch_up_window",
@@ -122,6 +123,13 @@ def _add_fields(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
     parser.add_argument("--starts", type=instant, metavar="TIME", help="not before")
     parser.add_argument("--ends", type=instant, metavar="TIME", help="not after")
     parser.add_argument(
+        "--excluded",
+        action="append",
+        metavar="DAYS",
+        help="left out: 2026-12-25, 2026-12-24/2027-01-06, or an expression; also "
+        "several times",
+    )
+    parser.add_argument(
         "--spread", type=span, metavar="SPAN", help="start up to so long after"
     )
     parser.add_argument("--catch-up", choices=("none", "latest", "all"))
@@ -137,7 +145,10 @@ def _add_fields(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
 
 def _body(session: Session) -> dict[str, Any]:
     values = ((name, getattr(session.options, flag)) for flag, name in _FIELDS.items())
-    return {name: value for name, value in values if value is not None}
+    body = {name: value for name, value in values if value is not None}
+    if "excluded" in body:
+        body["excluded"] = "\n".join(body["excluded"])
+    return body
 
 
 # --- looking -------------------------------------------------------------------------
