@@ -38,6 +38,12 @@ def queue(**values: Any) -> Callable[[], str]:
     return lambda: Queue.objects.create(name="default", **values).name
 
 
+def waiting() -> str:
+    """Make a queue with a job that waits."""
+    job("queued")()
+    return queue()()
+
+
 def schedule(**values: Any) -> Callable[[], str]:
     return lambda: str(make_schedule(name=SCHEDULE, **values).pk)
 
@@ -90,7 +96,7 @@ ACTS: Final[Mapping[str, Act]] = {
     "edit_job": Act("edit_job", "job", job("scheduled")),
     "start_bulk": Act("bulk_job", "bulk", job("failed"), None, ("retry_job",)),
     "cancel_bulk": Act("bulk_job", "bulk", bulk),
-    "purge_queue": Act("manage_queue", "queue", queue()),
+    "purge_queue": Act("manage_queue", "queue", waiting),
     "pause_queue": Act("manage_queue", "queue", queue()),
     "resume_queue": Act("manage_queue", "queue", queue(paused_at=LATER)),
     "order_queue": Act("manage_queue", "queue", queue()),
