@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from django.contrib import admin
 from django.db import models
-from django.db.models.functions import Cast
+from django.db.models.functions import Cast, Coalesce
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html, format_html_join
@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 
 from relay.admin.acting import Tool
 from relay.admin.lists import NOTHING, RelayAdmin, actor_of, moment, showing
-from relay.models import Attempt, History, Job, Output, Step
+from relay.models import Attempt, History, Job, Output, Step, Worker
 from relay.queries.reading import clamped, cut, pretty
 from relay.redaction import conceal, redact
 
@@ -86,6 +86,7 @@ class JobPage(RelayAdmin):
 
     @admin.display(description="attempts that did not succeed")
     def past_attempts(self, job: Job) -> SafeString | str:
+        worker = Worker.objects.filter(pk=models.OuterRef("worker_id"))
         rows = (
             Attempt.objects.using(self.alias)
             .filter(job_id=job.pk)
@@ -95,7 +96,10 @@ class JobPage(RelayAdmin):
                 "outcome",
                 clamped("started_at"),
                 clamped("ended_at"),
-                "worker_id",
+                Coalesce(
+                    models.Subquery(worker.values("name")[:1]),
+                    Cast("worker_id", models.TextField()),
+                ),
                 "error_class",
                 cut("error_message"),
                 cut("traceback"),
@@ -109,7 +113,7 @@ class JobPage(RelayAdmin):
                     outcome,
                     moment(started_at),
                     moment(ended_at),
-                    worker_id or "",
+                    worker_name or "",
                     _error(error_class, message, traceback),
                 )
                 for (
@@ -117,7 +121,7 @@ class JobPage(RelayAdmin):
                     outcome,
                     started_at,
                     ended_at,
-                    worker_id,
+                    worker_name,
                     error_class,
                     message,
                     traceback,

@@ -11,6 +11,7 @@ import pytest
 
 from relay.dashboard_settings import COLOURS
 from relay.models import Queue
+from relay.operations import Actor, mark
 from relay.tasks import Task, _tasks
 from tests.browser.conftest import AXE
 from tests.dashboard.pages import PAGES
@@ -48,6 +49,7 @@ def test_axe_finds_nothing_serious_in_both_themes_at_320_and_1280_px(
     long_task = Task(fill, name=f"tests.{LONG}", queue=LONG)
     monkeypatch.setitem(_tasks, long_task.name, long_task)
     make_job("failed", task=long_task.name, queue=LONG, error_class=LONG)
+    mark(Actor(name="a", source="cli"), LONG)
     page = open_page()
     log_in(page)
     where = [f"{name}/" for name in PAGES if name != "overview"]

@@ -134,4 +134,8 @@ def test_pictures_are_taken(
     page.wait_for_selector(".chart rect")
     page.screenshot(path=folder / f"dashboard-{theme}.png")
 
+    step = page.locator(".chart .step").nth(30)
+    step.locator("rect").hover()
+    step.locator("text").wait_for(state="visible")
+    assert "completed" in str(step.locator("text").text_content())
     assert (folder / f"dashboard-{theme}.png").stat().st_size > 10_000
