@@ -164,7 +164,9 @@ DASHBOARD: Final[Mapping[str, Asked]] = {
         "jobs/all/", "retry", **_YES, filter="state:failed", typed="1"
     ),
     "cancel_bulk": _button("bulk/{key}/act/", "cancel"),
-    "purge_queue": _button("queues/{key}/act/", "purge", **_YES, typed="{key}"),
+    "purge_queue": _button(
+        "queues/{key}/act/", "purge", **_YES, typed="{key}", expected="1"
+    ),
     "pause_queue": _button("queues/{key}/act/", "pause"),
     "resume_queue": _button("queues/{key}/act/", "resume"),
     "order_queue": _button("queues/{key}/act/", "fifo"),
