@@ -182,6 +182,7 @@ def test_failure_050_every_list_of_jobs_and_its_count_goes_by_an_index(
     filters += ["state:failed,completed queue:q1", "finished:<1h", "error:ValueError"]
     filters += ["schedule:nightly", f"replay_of:{uuid7()}", f"id:{uuid7()}"]
     filters += [f"unique_key:{uuid7().hex}"]
+    filters += ['state:failed task:app.task_7 error:ValueError error_line:"no 3"']
     filters += ['"no such host"', "worker:w1", "args.0:1", "state:running worker:w1"]
 
     found: list[str] = []
