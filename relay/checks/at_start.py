@@ -22,10 +22,14 @@ logger: Final = logging.getLogger("relay.checks")
 def log_findings(alias: str) -> None:
     """Log as warnings what the checks find wrong in the database of the jobs.
 
-    It is for a thread of its own: it takes one connection, closed at the end, and
-    statements end after 2 s. What goes wrong meanwhile is nobody's failure: the worker
-    itself tells of a database that is away.
+    It is for a thread of its own: it takes one connection, of no pool and closed at
+    the end, and statements end after 2 s. What goes wrong meanwhile is nobody's
+    failure: the worker itself tells of a database that is away.
     """
+    # A pool of Django's would open more, and keep them.
+    own = connections[alias].copy()
+    own.settings_dict["OPTIONS"].pop("pool", None)
+    connections[alias] = own
     try:
         for found in _find(alias):
             if found.id and not found.is_silenced():
@@ -43,7 +47,7 @@ def log_findings(alias: str) -> None:
             "checks could not be made: %s", error, extra={"event": "checks.not_made"}
         )
     finally:
-        connections[alias].close()
+        own.close()
 
 
 def _find(alias: str) -> Iterator[CheckMessage]:

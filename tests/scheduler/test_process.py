@@ -332,6 +332,7 @@ def test_a_scheduler_whose_loop_stands_still_is_to_be_restarted(
 
 
 @pytest.mark.django_db
+@pytest.mark.django_db
 def test_the_command_has_the_system_checks_made_beside_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

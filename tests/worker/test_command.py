@@ -54,7 +54,7 @@ def test_a_worker_serves_the_queues_it_was_given_and_no_other(
     database.wait_for(mail)
 
     assert database.job(other)["state"] == "queued"
-    assert database.ask("SELECT queues FROM relay_worker") == ["mail"]
+    assert database.ask("SELECT queues FROM relay_worker") == ["mail", "_relay"]
     # The system checks of a start, from the keeper.
     until(lambda: "'odd' names the task 'no.task', which is not" in worker.text())
 
