@@ -14,7 +14,8 @@ import pytest
 import uvicorn
 from django.contrib.auth.models import User
 from django.core.asgi import get_asgi_application
-from django.db import connection
+from django.core.signals import request_finished
+from django.db import connection, connections
 from django.test import Client
 from django.utils import timezone
 
@@ -93,8 +94,19 @@ class Listening:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
+    request_finished.connect(_close)
     with Server() as made:
         yield made
+    request_finished.disconnect(_close)
+
+
+def _close(**_: Any) -> None:
+    """Close what a request of the server's used.
+
+    Django's own receiver does so, but for as long as a test's client asks.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        connections.close_all()
 
 
 @pytest.fixture(autouse=True)
