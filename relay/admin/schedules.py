@@ -257,7 +257,8 @@ class ScheduleAdminMixin(RelayAdmin):
         return actor_of(request).may("run_schedule")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return self.has_manage_permission(request)
+        may_enqueue = actor_of(request).may("enqueue_job")
+        return may_enqueue and self.has_manage_permission(request)
 
     def has_change_permission(
         self, request: HttpRequest, obj: Schedule | None = None

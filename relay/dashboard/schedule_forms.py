@@ -156,7 +156,8 @@ def _milliseconds(seconds: float | None) -> int | None:
 @page("GET", "HEAD", "POST")
 def new_schedule(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Offer a form for a schedule, and add it."""
-    actor.require("manage_schedule", "create_schedule")
+    for permission in ("manage_schedule", "enqueue_job"):
+        actor.require(permission, "create_schedule")
     form = ScheduleForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         try:

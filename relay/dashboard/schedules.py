@@ -51,7 +51,12 @@ def _rights(actor: Actor, shown: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         for each in shown
         if may_run and operations.may_have_run(actor, each["task"], each["queue"])
     }
-    return {"may_run": theirs, "may_manage": actor.may("manage_schedule")}
+    may_manage = actor.may("manage_schedule")
+    return {
+        "may_run": theirs,
+        "may_manage": may_manage,
+        "may_add": may_manage and actor.may("enqueue_job"),
+    }
 
 
 @page("POST")

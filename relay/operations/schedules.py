@@ -75,10 +75,12 @@ def create_schedule(act: Act, schedule: Schedule) -> Schedule:
         schedule: not saved yet.
 
     Raises:
-        NotAllowed: the actor lacks manage_schedule, or what the task or queue asks for.
+        NotAllowed: the actor lacks manage_schedule, enqueue_job, or what the task or
+            queue asks for.
         django.core.exceptions.ValidationError: it cannot be kept; the reasons by field.
         Conflict: there is one of this name.
     """
+    act.actor.require("enqueue_job", act.operation)
     _require(act, schedule.task, schedule.queue)
     schedule.source = ScheduleSource.DATABASE
     _save(act, schedule, force_insert=True)
@@ -95,8 +97,9 @@ def edit_schedule(act: Act, schedule: Schedule, changed: Collection[str]) -> Non
         changed: the names of the columns to save.
 
     Raises:
-        NotAllowed: the actor lacks manage_schedule, or more than enabled changes and
-            the task or queue asks for what they lack.
+        NotAllowed: the actor lacks manage_schedule; or enqueue_job, and the task or
+            its arguments change; or more than enabled changes and the task or queue
+            asks for what they lack.
         NotFound: it is gone.
         Conflict: it is declared in code, where all but enabled is edited; or another
             has the new name.
@@ -110,6 +113,9 @@ def edit_schedule(act: Act, schedule: Schedule, changed: Collection[str]) -> Non
         raise NotFound(f"schedule {schedule.pk} does not exist")
     if before.source == ScheduleSource.CODE and set(changed) - {"enabled"}:
         raise _owned_by_code(before)
+    called = {"task", "args"} & set(changed)
+    if any(_whole(before, each) != _whole(schedule, each) for each in called):
+        act.actor.require("enqueue_job", act.operation)
     if set(changed) - {"enabled"}:
         task = schedule.task if "task" in changed else before.task
         queue = schedule.queue if "queue" in changed else before.queue
@@ -147,6 +153,13 @@ def may_have_run(actor: Actor, task: str, queue: str | None) -> bool:
         queue: None for the task's.
     """
     return actor.may_call(task) and actor.may_fill(_queue(task, queue))
+
+
+def _whole(schedule: Schedule, name: str) -> Any:
+    """Return a column; arguments with both parts, of which a row may lack one."""
+    value = getattr(schedule, name)
+    is_call = isinstance(value, dict)
+    return {"args": [], "kwargs": {}, **value} if is_call else value
 
 
 def _require(act: Act, task: str, queue: str | None) -> None:

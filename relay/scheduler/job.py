@@ -8,12 +8,12 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from relay import sensitive_places
-from relay.conf import DEFAULT_QUEUE, check_queue_name, get_settings
+from relay.conf import DEFAULT_QUEUE, OWN_QUEUE, check_queue_name, get_settings
 from relay.engine.new_job import NewJob
 from relay.exceptions import ScheduleError, UnknownTask
 from relay.ids import uuid7
 from relay.options import PRIORITIES
-from relay.tasks import Task, get_task
+from relay.tasks import Task, all_tasks, get_task
 
 __all__ = [
     "Definition",
@@ -42,8 +42,9 @@ def make_job(row: Definition) -> NewJob:
     not known to this process.
 
     Raises:
-        ScheduleError: the row's arguments, queue or priority cannot be used.
+        ScheduleError: the row's task, arguments, queue or priority cannot be used.
     """
+    refuse_own(row.task)
     queue, priority = row.queue, row.priority
     max_retries, timeout = get_settings().max_retries, None
     tags: tuple[str, ...] = ()
@@ -91,6 +92,19 @@ def check_arguments(document: object) -> dict[str, Any]:
     raise ScheduleError(
         'the arguments must have the form {"args": [...], "kwargs": {...}}'
     )
+
+
+def refuse_own(task: str) -> None:
+    """Refuse a schedule of a task of relay's own: its arguments say what was permitted.
+
+    Raises:
+        ScheduleError: it is one.
+    """
+    made = all_tasks().get(task)
+    if made is not None and made.queue == OWN_QUEUE:
+        raise ScheduleError(
+            f"{task} is relay's own: only an act enqueues it; name a task of yours"
+        )
 
 
 def refuse_sensitive(

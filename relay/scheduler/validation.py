@@ -13,7 +13,12 @@ from relay.options import check_task_name
 from relay.scheduler.catchup import LONGEST_WINDOW, POLICIES
 from relay.scheduler.cron import load_zone, parse
 from relay.scheduler.exclusions import read_exclusions
-from relay.scheduler.job import check_arguments, check_priority, check_queue
+from relay.scheduler.job import (
+    check_arguments,
+    check_priority,
+    check_queue,
+    refuse_own,
+)
 from relay.scheduler.overlap import check_overlap
 from relay.scheduler.timetable import check_interval, check_spread
 
@@ -166,6 +171,7 @@ def _check_task(name: str) -> None:
         check_task_name(name)
     except ArgumentError as error:
         raise ScheduleError(str(error)) from error
+    refuse_own(name)
 
 
 def _check_args(schedule: Schedule) -> None:

@@ -105,7 +105,9 @@ ACTS: Final[Mapping[str, Act]] = {
     "resume_worker": Act("manage_worker", "worker", worker("quiet")),
     "stop_worker": Act("manage_worker", "worker", worker()),
     "delete_worker": Act("manage_worker", "worker", worker("stopped")),
-    "create_schedule": Act("manage_schedule", "schedule", nothing, SCHEDULE),
+    "create_schedule": Act(
+        "manage_schedule", "schedule", nothing, SCHEDULE, ("enqueue_job",)
+    ),
     "edit_schedule": Act("manage_schedule", "schedule", schedule(), SCHEDULE),
     "pause_schedules": Act("manage_schedule", "schedule", schedule(), SCHEDULE),
     "resume_schedules": Act(

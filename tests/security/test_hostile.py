@@ -299,6 +299,47 @@ def test_relays_own_tasks_are_enqueued_by_nobody(root: Client, task: str) -> Non
     assert not Job.objects.exists()
 
 
+@pytest.mark.parametrize("queue", [None, "default"])
+@pytest.mark.parametrize("task", ["relay.bulk", "relay.bulk.failed"])
+def test_relays_own_tasks_are_enqueued_by_no_schedule(
+    root: Client, task: str, queue: str | None
+) -> None:
+    client = Api(make_token("admin"))
+    Schedule.objects.create(name="other", task="tests.noop", cron="0 3 * * *")
+    stored = Schedule.objects.create(name="stored", task="tests.noop", cron="0 3 * * *")
+    Schedule.objects.filter(pk=stored.pk).update(task=task, queue=queue)
+    body = {"task": task, "args": ["x"], "queue": queue}
+
+    made = client.post("/v1/schedules", {"name": "new", "cron": "0 3 * * *", **body})
+    edited = client.patch("/v1/schedules/other", body)
+    run = client.post("/v1/schedules/stored/trigger")
+
+    assert [each.status_code // 100 for each in (made, edited, run)] == [4, 4, 4]
+    for each in (made, edited):
+        assert "own" in str(each.json())
+    assert not Schedule.objects.filter(name="new").exists()
+    assert not Job.objects.exists()
+
+
+def test_who_may_not_enqueue_makes_no_schedule_of_it_either() -> None:
+    client = Api(make_token("operate"))
+    Schedule.objects.create(name="other", task="tests.noop", cron="0 3 * * *")
+    echo = {"task": "testproject.tasks.echo", "args": ["x"]}
+
+    for response in (
+        client.post("/v1/schedules", {"name": "new", "cron": "0 3 * * *", **echo}),
+        client.patch("/v1/schedules/other", echo),
+        client.patch("/v1/schedules/other", {"args": ["x"]}),
+    ):
+        assert response.status_code == 403
+        assert "enqueue_job" in str(response.json())
+    same = client.patch("/v1/schedules/other", {"task": "tests.noop", "priority": 3})
+
+    assert same.status_code == 200
+    assert client.post("/v1/schedules/other/pause").status_code == 200
+    assert not Schedule.objects.filter(name="new").exists()
+
+
 def test_relays_own_jobs_take_no_other_arguments(root: Client) -> None:
     waits, ended = make_job(task="relay.bulk"), make_job("failed", task="relay.bulk")
     client = Api(make_token("admin"))
