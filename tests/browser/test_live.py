@@ -15,6 +15,15 @@ from tests.operations.factory import make_job
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
+STALE = "document.querySelector('.stale:has(+ #jobs)')"
+# What is asked for with the word in its address is answered 503, or not at all.
+FAIL = """word => {
+  const sound = window.sound ??= window.fetch, isDead = word === "part=";
+  const failing = new Response("", {status: 503});
+  window.fetch = (where, how) => !where.includes(word) ? sound(where, how)
+    : isDead ? Promise.reject(new TypeError("Failed to fetch"))
+    : Promise.resolve(failing.clone());
+}"""
 OPEN = "document.querySelector('details[id^=traceback]').open"
 
 
@@ -207,3 +216,35 @@ def test_failure_016_hostile_texts_do_nothing(
         assert page.title() != "1"
     page.goto(f"jobs/?{urlencode({'q': bad})}")
     assert page.locator("img[src=x]").count() == 0
+
+
+def test_each_region_says_that_it_could_not_be_renewed(
+    open_page: Callable[..., Page], log_in: Callable[[Page], None]
+) -> None:
+    page = open_page()
+    page.clock.install()
+    log_in(page)
+    page.goto("jobs/")
+    page.evaluate(FAIL, "part=jobs")
+
+    page.clock.run_for(11_000)  # a list asks every 10 s
+
+    page.wait_for_function(f"() => {STALE}.textContent.includes('may be out of date')")
+    assert page.get_attribute(".stale:has(+ #jobs)", "aria-live") == "polite"
+    assert page.text_content(".stale:has(+ #tabs)") == ""
+
+    page.evaluate(FAIL, "part=")
+    page.clock.run_for(31_000)
+    assert seconds_since_news(page) >= 30
+
+    page.evaluate("() => { window.fetch = window.sound; }")
+    page.clock.run_for(11_000)
+    page.wait_for_function(f"() => !{STALE}.textContent")
+    page.clock.run_for(2_000)
+    assert seconds_since_news(page) < 10
+
+
+def seconds_since_news(page: Page) -> int:
+    word, seconds, *_ = str(page.text_content("#live-note")).split()
+    assert word == "updated"
+    return int(seconds)
