@@ -35,6 +35,7 @@ from relay.packing import (
 
 __all__ = [
     "adecode_arguments",
+    "check_count",
     "clean_text",
     "decode",
     "decode_arguments",
@@ -49,6 +50,9 @@ __all__ = [
 # Larger values belong in a table or a file, with their key as the argument.
 ARGUMENTS_LIMIT_BYTES: Final = 256 * 1024
 RESULT_LIMIT_BYTES: Final = 1024 * 1024
+# Of what comes from outside; the same source.
+VALUES_LIMIT: Final = 10_000
+_NESTED: Final = (list, tuple, dict)
 
 _dumps: Final = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
@@ -109,6 +113,30 @@ def encode_arguments(
             "(RELAY['MAX_ARGUMENT_BYTES']): save the data and pass its key",
         )
     return text
+
+
+def check_count(args: object, kwargs: object) -> None:
+    """Refuse arguments from outside that hold more than 10,000 values.
+
+    A few kilobytes of "[[],[],…]" take each reader of the row a hundred times that.
+    Code may enqueue what it likes, within the limits of its size.
+
+    Raises:
+        EncodeError: they do, or contain themselves.
+    """
+    waiting: list[Any] = [each for each in (args, kwargs) if type(each) in _NESTED]
+    count = 0
+    while waiting:
+        each = waiting.pop()
+        count += len(each)
+        if count > VALUES_LIMIT:
+            raise EncodeError(
+                "args",
+                f"hold more than {VALUES_LIMIT:,} values: save the data and pass its "
+                "key",
+            )
+        inner = each.values() if type(each) is dict else each
+        waiting += [item for item in inner if type(item) in _NESTED]
 
 
 def encode_result(

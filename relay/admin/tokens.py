@@ -17,6 +17,7 @@ from relay.admin.lists import RelayAdmin, actor_of
 from relay.admin.token_form import TokenForm
 from relay.exceptions import ArgumentError, Conflict, NotAllowed, NotFound
 from relay.models import ApiToken
+from relay.operations.tokens import UNCOMPRESSED
 from relay.queries.tokens import STATE
 
 __all__ = ["ApiTokenAdminMixin"]
@@ -133,7 +134,9 @@ class ApiTokenAdminMixin(RelayAdmin):
             "media": self.media,
         }
         request.current_app = self.admin_site.name
-        return TemplateResponse(request, "admin/relay/token.html", context)
+        return TemplateResponse(
+            request, "admin/relay/token.html", context, headers=dict(UNCOMPRESSED)
+        )
 
     @admin.action(description="Revoke selected API tokens", permissions=["manage"])
     def revoke(

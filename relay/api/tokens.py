@@ -11,6 +11,7 @@ from relay.api.bodies import EmptyBody, TokenBody
 from relay.api.endpoints import CURSOR, LIMIT, endpoint
 from relay.api.once import HEADER
 from relay.api.problems import ProblemError, invalid
+from relay.operations.tokens import UNCOMPRESSED
 from relay.queries import tokens
 from relay.queries.documents import TokenDocument, TokenPage
 
@@ -42,7 +43,8 @@ class TokensView(ApiView):
             raise ProblemError(problem.code, problem.detail, errors=problem.errors)
         made = operations.create_token(self.actor, **self.read(request))
         token = tokens.get_token(self.who.seeing(), made.token.pk)
-        headers = {"Location": address(request, "token", made.token.pk)}
+        place = address(request, "token", made.token.pk)
+        headers = {"Location": place, **UNCOMPRESSED}
         document = NewTokenDocument(**token, secret=made.secret)
         return Response(document, status=201, headers=headers)
 

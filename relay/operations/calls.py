@@ -8,6 +8,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from relay import sensitive
+from relay.codec import check_count
 from relay.engine.connection import fetch_all
 from relay.exceptions import ArgumentError, JobNotFound
 from relay.operations.matching import OWN_TASKS
@@ -45,6 +46,7 @@ def request_of(act: Act, call: JobCall) -> JobRequest[Any]:
     made = all_tasks().get(check_task_name(call.task))
     check_own(call.task)
     act.actor.require_call(call.task, act.operation)
+    check_count(call.args, call.kwargs)
     request = request_by_name(
         call.task, made, tuple(call.args), call.kwargs, call.options
     )
@@ -104,6 +106,7 @@ def encoder(
     hand, everything is: what was secret must not come to lie open.
     """
     check_own(original.task)
+    check_count(args, kwargs)
     made = all_tasks().get(original.task)
     options: dict[str, Any] = {"unique": None}
     if original.is_sealed and (made is None or not made.sensitive):

@@ -7,10 +7,12 @@ from typing import Any
 from uuid import UUID
 
 import psycopg.errors
+from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
+from relay.codec import check_count
 from relay.conf import DEFAULT_QUEUE
-from relay.exceptions import Conflict, NotFound
+from relay.exceptions import Conflict, EncodeError, NotFound
 from relay.models import Schedule, ScheduleSource
 from relay.operations.actor import Actor
 from relay.operations.registry import Act, operation
@@ -82,6 +84,7 @@ def create_schedule(act: Act, schedule: Schedule) -> Schedule:
     """
     act.actor.require("enqueue_job", act.operation)
     _require(act, schedule.task, schedule.queue)
+    _check_count(schedule)
     schedule.source = ScheduleSource.DATABASE
     _save(act, schedule, force_insert=True)
     act.note(schedule.name)
@@ -120,6 +123,8 @@ def edit_schedule(act: Act, schedule: Schedule, changed: Collection[str]) -> Non
         task = schedule.task if "task" in changed else before.task
         queue = schedule.queue if "queue" in changed else before.queue
         _require(act, task, queue)
+    if "args" in changed:
+        _check_count(schedule)
     if changed:
         _save(act, schedule, update_fields=changed)
         act.note(before.name, **_differences(before, schedule, changed))
@@ -160,6 +165,13 @@ def _whole(schedule: Schedule, name: str) -> Any:
     value = getattr(schedule, name)
     is_call = isinstance(value, dict)
     return {"args": [], "kwargs": {}, **value} if is_call else value
+
+
+def _check_count(schedule: Schedule) -> None:
+    try:
+        check_count(schedule.args, None)
+    except EncodeError as error:
+        raise ValidationError({"args": str(error)}) from None
 
 
 def _require(act: Act, task: str, queue: str | None) -> None:

@@ -27,6 +27,7 @@ from relay.tasks import all_tasks
 __all__ = [
     "SCOPES",
     "TOKEN_PREFIX",
+    "UNCOMPRESSED",
     "Caller",
     "NewToken",
     "caller_of_token",
@@ -35,6 +36,10 @@ __all__ = [
 ]
 
 TOKEN_PREFIX: Final = "rly_"  # noqa: S105 - what all secrets begin with
+# Of an answer that holds a secret: what compresses answers, such as GZipMiddleware and
+# nginx, leaves one alone that says how it is encoded. Else its size would tell of the
+# secret to who can have something of theirs answered along with it (BREACH).
+UNCOMPRESSED: Final[Mapping[str, str]] = {"Content-Encoding": "identity"}
 # 256 bits; what is shown of them tells tokens apart and helps nobody to guess.
 _SECRET_BYTES: Final = 32
 _SHOWN_CHARACTERS: Final = len(TOKEN_PREFIX) + 6

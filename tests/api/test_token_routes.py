@@ -57,6 +57,19 @@ def test_a_token_is_made_with_a_secret_that_is_told_once(
     assert Audit.objects.get(target=token.pk).reason == "new"
 
 
+def test_what_a_host_compresses_holds_no_secret(settings: Any) -> None:
+    gzip = "django.middleware.gzip.GZipMiddleware"
+    settings.MIDDLEWARE = [gzip, *settings.MIDDLEWARE]
+    client = api()
+
+    made = client.post("/v1/tokens", BODY, Accept_Encoding="gzip")
+    listed = client.get("/v1/tokens", Accept_Encoding="gzip")
+
+    assert made["Content-Encoding"] == "identity"
+    assert made.json()["secret"].startswith("rly_")
+    assert listed["Content-Encoding"] == "gzip"
+
+
 def test_a_token_is_revoked_once_and_stays_on_record() -> None:
     client = api()
     made = client.post("/v1/tokens", BODY).json()

@@ -13,6 +13,7 @@ from django.db import connection
 from django.test import Client
 
 from relay.models import Job, Queue, Schedule
+from testproject.tasks import echo as echo_task
 from tests.api.factory import Api, make_token
 from tests.operations.factory import make_job
 from tests.security.rows import make_rows
@@ -281,6 +282,32 @@ def test_no_header_breaks_an_answer(headers: dict[str, str]) -> None:
         client.get("/readyz", **headers),
     ):
         assert response.status_code in (200, 304, 400, 401, 412), response.content
+
+
+def test_arguments_from_outside_hold_so_many_values_at_most() -> None:
+    client, echo = Api(make_token("admin")), "testproject.tasks.echo"
+    waits, ended = make_job(task=echo), make_job("failed", task=echo)
+    Schedule.objects.create(name="other", task=echo, cron="0 3 * * *")
+    many: list[list[object]] = [[[] for _ in range(100)] for _ in range(100)]
+    plan = {"name": "new", "cron": "0 3 * * *", "task": echo}
+
+    for method, path, body in (
+        ("POST", "/v1/jobs", {"task": echo}),
+        ("POST", "/v1/jobs/batch", {"jobs": [{"task": echo, "args": [many]}]}),
+        ("PATCH", f"/v1/jobs/{waits.pk}", {}),
+        ("POST", f"/v1/jobs/{ended.pk}/replay", {}),
+        ("POST", "/v1/schedules", plan),
+        ("PATCH", "/v1/schedules/other", {}),
+    ):
+        given = body if "jobs" in body else {**body, "args": [many]}
+        response = client.send(method, path, given)
+        assert response.status_code == 400, path
+        assert "10,000 values" in str(response.json()), path
+    fits = client.post("/v1/jobs", {"task": echo, "args": [many[1:]]})
+
+    assert fits.status_code == 201
+    assert Job.objects.filter(task=echo).count() == 3
+    assert echo_task.enqueue(many).id  # code may
 
 
 # --- relay's own jobs ----------------------------------------------------------------
