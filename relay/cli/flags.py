@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from relay.cli.values import filled, pause, span, whole
+from relay.cli.values import document, filled, pause, span, whole
 
 __all__ = [
     "MOST_LISTED",
+    "call_flags",
     "connection_flags",
     "dry_flags",
     "filter_flags",
@@ -108,7 +109,9 @@ def filter_flags() -> argparse.ArgumentParser:
     group.add_argument(
         "--state", action="append", metavar="STATE", help="also several times"
     )
-    group.add_argument("--queue", action="append", metavar="QUEUE")
+    group.add_argument(
+        "--queue", action="append", metavar="QUEUE", help="also several times"
+    )
     group.add_argument(
         "--task",
         action="append",
@@ -142,6 +145,32 @@ def order_flags() -> argparse.ArgumentParser:
         "--order",
         choices=("id", "-id", "run_at", "finished_at", "-finished_at"),
         help="another order that the index of the list gives; write --order=-id",
+    )
+    return parser
+
+
+def call_flags() -> argparse.ArgumentParser:
+    """Return what a job is to be called with, and where it goes."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--args",
+        dest="task_args",  # Django keeps args for itself
+        type=document(list, "list"),
+        metavar="JSON",
+        help="a list, such as '[1, \"a\"]'",
+    )
+    parser.add_argument(
+        "--kwargs",
+        type=document(dict, "object"),
+        metavar="JSON",
+        help="an object, such as '{\"user\": 1}'",
+    )
+    parser.add_argument("--queue", metavar="QUEUE", help="another one than the task's")
+    parser.add_argument(
+        "--priority",
+        type=whole(-100, 100),
+        metavar="N",
+        help="from -100 to 100; higher ones go first",
     )
     return parser
 

@@ -192,6 +192,8 @@ def test_every_verb_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> Non
             assert leaf.description, (name, leaf.prog)
             leaf.format_help()
             assert leaf.get_default("run") is not None
+            for action in leaf._actions:
+                assert action.help, (leaf.prog, action.dest)
     with pytest.raises(SystemExit):
         console.main(["jobs", "--help"])
     assert "ls" in capsys.readouterr().out

@@ -56,8 +56,10 @@ def grow(root: Branch, jobs: Branch) -> None:
         "run a job of a queue now: a waiting one at once, an ended one again",
         flags.write_flags(),
     )
-    running.add_argument("queue_name", metavar="QUEUE")
-    running.add_argument("ids", nargs="+", metavar="ID")
+    running.add_argument("queue_name", metavar="QUEUE", help="in which they are")
+    running.add_argument(
+        "ids", nargs="+", metavar="ID", help="their ids, or how those begin"
+    )
     edit = jobs.verb(
         "edit",
         _edit,

@@ -77,7 +77,12 @@ def grow(root: Branch) -> None:
         details="Write the script that completes relay's command lines in a shell: "
         "for bash, source <(relay completion bash).",
     )
-    parser.add_argument("shell", choices=(*_SCRIPTS, "words"), metavar="bash|zsh|fish")
+    parser.add_argument(
+        "shell",
+        choices=(*_SCRIPTS, "words"),
+        metavar="bash|zsh|fish",
+        help="whose script",
+    )
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
 
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from relay.cli import shown
 from relay.cli.errors import NotAllowedError
-from relay.cli.flags import write_flags
+from relay.cli.flags import call_flags, write_flags
 from relay.cli.printer import inert
 from relay.cli.session import Session
 from relay.cli.tree import Branch, Noun
-from relay.cli.values import assignment, document, instant, span, whole
+from relay.cli.values import assignment, instant, span, whole
 from relay.cli.verbs.waiting import check_ends, deadline, wait_for
 
 __all__ = ["grow"]
@@ -34,7 +34,9 @@ _PLAIN: Final[Mapping[str, str]] = {
 
 def grow(root: Branch) -> None:
     """Add the verb."""
-    parser = root.verb("enqueue", _enqueue, "enqueue a job", write_flags())
+    parser = root.verb(
+        "enqueue", _enqueue, "enqueue a job", write_flags(), call_flags()
+    )
     parser.advise = _advice
     parser.add_argument("task", metavar="TASK", help="the task's name")
     _add_arguments(parser)
@@ -73,21 +75,7 @@ def _value(text: str) -> object:
 
 
 def _add_arguments(parser: Noun) -> None:
-    group = parser.add_argument_group("arguments")
-    group.add_argument(
-        "--args",
-        dest="task_args",  # Django keeps args for itself
-        type=document(list, "list"),
-        metavar="JSON",
-        help="a list, such as '[1, \"a\"]'",
-    )
-    group.add_argument(
-        "--kwargs",
-        type=document(dict, "object"),
-        metavar="JSON",
-        help="an object, such as '{\"user\": 1}'",
-    )
-    group.add_argument(
+    parser.add_argument(
         "--kwarg",
         dest="pairs",
         action="append",
@@ -99,9 +87,12 @@ def _add_arguments(parser: Noun) -> None:
 
 def _add_options(parser: Noun) -> None:
     group = parser.add_argument_group("options of the job")
-    group.add_argument("--queue", metavar="QUEUE")
-    group.add_argument("--priority", type=whole(-100, 100), metavar="N")
-    group.add_argument("--max-retries", type=whole(0, 2_000_000_000), metavar="N")
+    group.add_argument(
+        "--max-retries",
+        type=whole(0, 2_000_000_000),
+        metavar="N",
+        help="how often it may run again after it raised",
+    )
     group.add_argument(
         "--timeout",
         dest="job_timeout",
@@ -117,7 +108,9 @@ def _add_options(parser: Noun) -> None:
     group.add_argument(
         "--deadline", type=instant, metavar="TIME", help="start no attempt later"
     )
-    group.add_argument("--tag", action="append", metavar="TEXT")
+    group.add_argument(
+        "--tag", action="append", metavar="TEXT", help="also several times"
+    )
     group.add_argument(
         "--unique-for",
         type=span,

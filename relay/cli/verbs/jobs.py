@@ -34,8 +34,12 @@ def grow(root: Branch, jobs: Branch) -> None:
         flags.order_flags(),
         watched,
     )
-    listing.add_argument("queue_name", metavar="QUEUE", nargs="?")
-    listing.add_argument("states", metavar="STATE", nargs="*")
+    listing.add_argument(
+        "queue_name", metavar="QUEUE", nargs="?", help="its name (default: all)"
+    )
+    listing.add_argument(
+        "states", metavar="STATE", nargs="*", help="some states (default: all)"
+    )
     for branch in (jobs, root):
         branch.verb("count", _count, "count jobs, up to 10,000", which)
     root.verb("history", _history, "show what happened to a job", flags.ids(nargs=1))

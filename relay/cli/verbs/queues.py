@@ -43,8 +43,16 @@ def _add_pause(branch: Branch) -> None:
         "pause", _pause, "start no more jobs of queues", _names(), flags.write_flags()
     )
     until = pause.add_mutually_exclusive_group()
-    until.add_argument("--for", dest="span", type=span, metavar="SPAN")
-    until.add_argument("--until", type=instant, metavar="TIME")
+    until.add_argument(
+        "--for",
+        dest="span",
+        type=span,
+        metavar="SPAN",
+        help="how long (default: until they are resumed)",
+    )
+    until.add_argument(
+        "--until", type=instant, metavar="TIME", help="the same as an instant"
+    )
     branch.verb(
         "resume",
         _resume,

@@ -11,7 +11,7 @@ from relay.cli.errors import UsageError
 from relay.cli.printer import Document
 from relay.cli.session import Session
 from relay.cli.tree import Branch
-from relay.cli.values import document, filled, instant, span, whole
+from relay.cli.values import filled, instant, span, whole
 
 __all__ = ["grow"]
 
@@ -89,9 +89,13 @@ def grow(root: Branch) -> None:
             parser.add_argument(
                 "--tz", default="UTC", metavar="ZONE", help="(default: UTC)"
             )
-    add = schedules.verb("add", _add, "add a schedule", named, writes)
+    add = schedules.verb(
+        "add", _add, "add a schedule", named, writes, flags.call_flags()
+    )
     _add_fields(add, is_new=True)
-    edit = schedules.verb("edit", _edit, "change a schedule", named, writes)
+    edit = schedules.verb(
+        "edit", _edit, "change a schedule", named, writes, flags.call_flags()
+    )
     _add_fields(edit, is_new=False)
     schedules.verb("pause", _pause, "let schedules be due no more", _names(), writes)
     schedules.verb("resume", _resume, "let schedules be due again", _names(), writes)
@@ -108,18 +112,23 @@ def _names() -> argparse.ArgumentParser:
 
 
 def _add_fields(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
-    parser.add_argument("--task", required=is_new, metavar="TASK")
+    parser.add_argument(
+        "--task", required=is_new, metavar="TASK", help="the task's name"
+    )
     when = parser.add_mutually_exclusive_group(required=is_new)
-    when.add_argument("--cron", metavar="EXPRESSION")
-    when.add_argument("--every", type=span, metavar="SPAN")
+    when.add_argument(
+        "--cron", metavar="EXPRESSION", help="five fields, or six with seconds"
+    )
+    when.add_argument(
+        "--every", type=span, metavar="SPAN", help="again and again after so long"
+    )
     when.add_argument("--at", type=instant, metavar="TIME", help="once")
     parser.add_argument("--timezone", "--tz", metavar="ZONE", help="of the expression")
-    parser.add_argument(
-        "--args", dest="task_args", type=document(list, "list"), metavar="JSON"
-    )
-    parser.add_argument("--kwargs", type=document(dict, "object"), metavar="JSON")
-    parser.add_argument("--queue", metavar="QUEUE")
-    parser.add_argument("--priority", type=whole(-100, 100), metavar="N")
+    _add_limits(parser)
+    _add_misses(parser)
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--starts", type=instant, metavar="TIME", help="not before")
     parser.add_argument("--ends", type=instant, metavar="TIME", help="not after")
     parser.add_argument(
@@ -132,9 +141,25 @@ def _add_fields(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
     parser.add_argument(
         "--spread", type=span, metavar="SPAN", help="start up to so long after"
     )
-    parser.add_argument("--catch-up", choices=("none", "latest", "all"))
-    parser.add_argument("--catch-up-window", type=span, metavar="SPAN")
-    parser.add_argument("--overlap", choices=("allow", "skip", "queue", "cancel"))
+
+
+def _add_misses(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--catch-up",
+        choices=("none", "latest", "all"),
+        help="which missed times are made up for",
+    )
+    parser.add_argument(
+        "--catch-up-window",
+        type=span,
+        metavar="SPAN",
+        help="none that is longer past is made up for",
+    )
+    parser.add_argument(
+        "--overlap",
+        choices=("allow", "skip", "queue", "cancel"),
+        help="what to do while the job before has not ended",
+    )
     parser.add_argument(
         "--success-within",
         type=span,

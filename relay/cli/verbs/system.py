@@ -52,7 +52,13 @@ def _add_prune(root: Branch) -> None:
         flags.sure_flags(),
         flags.wait_flags(),
     )
-    prune.add_argument("--older-than", type=span, required=True, metavar="SPAN")
+    prune.add_argument(
+        "--older-than",
+        type=span,
+        required=True,
+        metavar="SPAN",
+        help="how long ago they ended",
+    )
     prune.add_argument(
         "--state",
         action="append",

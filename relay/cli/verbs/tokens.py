@@ -36,7 +36,9 @@ def grow(root: Branch) -> None:
     life.add_argument(
         "--expires-in", type=span, metavar="SPAN", help="(default: 90 days)"
     )
-    life.add_argument("--never-expires", action="store_true")
+    life.add_argument(
+        "--never-expires", action="store_true", help="valid until it is revoked"
+    )
     token.verb(
         "revoke",
         _revoke,
