@@ -51,11 +51,14 @@ def list_audit(
         )
     using = get_settings().database
     rows = Audit.objects.using(using).all()
+    is_rare = False
     if target is not None:  # relay_audit_target_idx, from its end
         rows = rows.filter(subject=subject, target=target.replace("\x00", ""))
-    elif subject is not None:  # the primary key, up to as many as the page has
-        rows = rows.filter(subject=subject)
-    with bounded_read(using):
+    elif subject is not None:
+        # Most acts are on jobs: theirs are met soon by the primary key. Those on others
+        # are few, found by relay_audit_target_idx, and sorted.
+        rows, is_rare = rows.filter(subject=subject), subject != "job"
+    with bounded_read(using, bitmaps=is_rare):
         page = read_page(
             rows,
             ("-id",),

@@ -92,11 +92,11 @@ def some_rows() -> Job:
     return job
 
 
-def scans(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if plan.get("Relation Name") == "relay_job":
+def scans(plan: dict[str, Any], table: str) -> Iterator[dict[str, Any]]:
+    if plan.get("Relation Name") == table:
         yield plan
     for part in plan.get("Plans", ()):
-        yield from scans(part)
+        yield from scans(part, table)
 
 
 def looked_at(scan: dict[str, Any]) -> float:
@@ -106,7 +106,9 @@ def looked_at(scan: dict[str, Any]) -> float:
     return rows * scan["Actual Loops"]
 
 
-def explain(statement: str, bounds: str) -> list[dict[str, Any]]:
+def explain(
+    statement: str, bounds: str, table: str = "relay_job"
+) -> list[dict[str, Any]]:
     """Explain a statement under the settings that it was run with."""
     with transaction.atomic(), connection.cursor() as cursor:
         if bounds:
@@ -115,7 +117,7 @@ def explain(statement: str, bounds: str) -> list[dict[str, Any]]:
         [[plan]] = cursor.fetchall()
         transaction.set_rollback(True)
     plan = plan if isinstance(plan, list) else json.loads(plan)
-    return list(scans(plan[0]["Plan"]))
+    return list(scans(plan[0]["Plan"], table))
 
 
 def faults(name: str, ask: Callable[[], object]) -> list[str]:
@@ -231,3 +233,28 @@ def test_failure_050_every_other_read_goes_by_an_index(
     found = [fault for name, ask in reads.items() for fault in faults(name, ask)]
 
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("has_statistics", [True, False])
+def test_the_record_of_what_is_rare_is_found_behind_that_of_many_jobs(
+    db: None, has_statistics: bool
+) -> None:
+    with connection.cursor() as cursor:
+        if not has_statistics:
+            cursor.execute("ANALYZE relay_audit")
+        cursor.execute(
+            "INSERT INTO relay_audit (operation, subject, target, actor, source) "
+            "SELECT 'retry_job', CASE WHEN n > 5 THEN 'job' ELSE 'token' END, n::text, "
+            "'ada', 'cli' FROM generate_series(1, 20000) AS n"
+        )
+        if has_statistics:
+            cursor.execute("ANALYZE relay_audit")
+
+    for subject in ("token", "job"):
+        with CaptureQueriesContext(connection) as captured:
+            page = queries.list_audit(ME, subject=subject, limit=3)
+
+        assert len(page["results"]) == 3
+        _, bounds, statement, *_ = [each["sql"] for each in captured]
+        found = explain(statement, bounds, "relay_audit")
+        assert sum(map(looked_at, found)) < 100, subject
