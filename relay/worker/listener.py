@@ -58,11 +58,14 @@ class Listener:
             return
         spread = random.uniform(0.5, 1.5)  # noqa: S311 - only spreads load
         self._listen_at = now + spread
+        listener: EngineConnection | None = None
         try:
             listener = connect(self._database, role="listen", name="listen")
             for channel in (CANCEL_CHANNEL, AWAITED_CHANNEL):
                 listener.execute(f"LISTEN {channel}".encode())
         except psycopg.Error:
+            if listener is not None:
+                listener.close()
             return  # the work connection reports the outage; polling goes on
         self.connection = listener
         if self._was_listening:

@@ -17,9 +17,10 @@ import pytest
 from django.test import override_settings
 
 from relay.engine import holdings, lease
-from relay.engine.connection import EngineConnection
+from relay.engine.connection import EngineConnection, connect
 from relay.ids import uuid7
 from relay.worker import keeper as keeper_module
+from relay.worker import listener as listener_module
 from relay.worker.cancels import read_cancels, write_cancels
 from relay.worker.keeper import Keeper, KeeperOptions
 from relay.worker.messages import Channel
@@ -313,6 +314,26 @@ def test_a_wake_up_reaches_every_child_and_a_full_one_is_passed_over(
     office.keeper._listener.nudge(b"default 0 1")
 
     assert other.recv(100) == b"default 0 1"
+
+
+def test_a_connection_over_which_nothing_can_be_heard_is_closed(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[EngineConnection] = []
+
+    def unfit(alias: str, **options: Any) -> EngineConnection:
+        made.append(connect(alias, **options))
+        made[0].execute("BEGIN")
+        with suppress(psycopg.Error):
+            made[0].execute("SELECT 1 / 0")
+        return made[0]
+
+    monkeypatch.setattr(listener_module, "connect", unfit)
+
+    office.keeper._listener.listen(time.monotonic())
+
+    assert office.keeper._listener.connection is None
+    assert [each.closed for each in made] == [True]
 
 
 def cancels(office: Office, index: int) -> list[tuple[UUID, int]]:
