@@ -55,6 +55,8 @@ def text() -> str:
     always = [Requirement(line) for line in project["dependencies"]]
     extras = project["optional-dependencies"].values()
     optional = [Requirement(line) for lines in extras for line in lines]
+    # The extra all asks for the others.
+    optional = [each for each in optional if each.name != project["name"]]
     components = [
         *(_contained(each) for each in VENDORED),
         *(_asked_for(each, "required") for each in always),

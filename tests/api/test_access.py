@@ -22,6 +22,7 @@ from relay.ids import uuid7
 from relay.models import Audit, Job
 from relay.operations import PERMISSIONS, SCOPES
 from tests.api.factory import Api, api, make_schedule, make_token, make_worker
+from tests.api.needed import NEEDED
 from tests.operations.factory import make_job
 
 pytestmark = pytest.mark.django_db
@@ -77,13 +78,19 @@ MATRIX = {
 }
 
 
+def test_every_address_is_in_the_table_and_declares_what_it_says() -> None:
+    assert {
+        (method, path): about.permission for path, method, about in ROUTES
+    } == NEEDED
+
+
 @pytest.mark.parametrize(
     ("path", "method", "about"), ROUTES, ids=[f"{m} {p}" for p, m, _ in ROUTES]
 )
 def test_each_role_may_what_its_scope_says_at_each_address(
     path: str, method: str, about: Endpoint
 ) -> None:
-    allowed = MATRIX[about.permission]
+    allowed = MATRIX[NEEDED[method, path]]
     for scope in SCOPES:
         response = Api(make_token(scope)).send(method, filled(path), {})
         is_refused = response.status_code == 403
@@ -100,7 +107,8 @@ def test_the_permissions_of_a_user_count_one_by_one(
     path: str, method: str, about: Endpoint
 ) -> None:
     user = User.objects.create_user("vera")
-    others = PERMISSIONS - {about.permission}
+    needed = NEEDED[method, path]
+    others = PERMISSIONS - {needed}
     user.user_permissions.set(
         Permission.objects.filter(content_type__app_label="relay", codename__in=others)
     )
@@ -111,7 +119,7 @@ def test_the_permissions_of_a_user_count_one_by_one(
         method, filled(path), b"{}", content_type="application/json"
     )
 
-    assert (response.status_code == 403) == (about.permission is not None)
+    assert (response.status_code == 403) == (needed is not None)
 
 
 def everywhere(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relay.dashboard_settings import COLOURS
-from relay.models import Queue
+from relay.models import BulkOperation, Job, Queue, Worker
 from relay.operations import Actor, mark
 from relay.tasks import Task, _tasks
 from tests.browser.conftest import AXE
@@ -57,6 +57,10 @@ def test_axe_finds_nothing_serious_in_both_themes_at_320_and_1280_px(
     where += [f"jobs/{job.pk}/?show=logs", f"jobs/{job.pk}/replay/"]
     where += ["jobs/new/?task=testproject.tasks.add", "jobs/?q=colour:red"]
     where += ["queues/default/", "schedules/schedule 0/", "new-schedule/"]
+    waiting = Job.objects.filter(state="queued").values_list("pk", flat=True)[0]
+    where += [f"workers/{Worker.objects.get().pk}/", f"jobs/{waiting}/edit/"]
+    where += [f"bulk/{BulkOperation.objects.all()[0].pk}/"]
+    where += ["schedules/schedule 0/edit/"]
 
     found: list[str] = []
     for each, colour in zip(where, cycle(COLOURS), strict=False):
@@ -68,6 +72,14 @@ def test_axe_finds_nothing_serious_in_both_themes_at_320_and_1280_px(
     page.click("button:text-is('Delete')")
     page.wait_for_selector("dialog:modal")
     found += [f"question {line}" for line in serious(page)]
+    page.goto("queues/q1/")
+    page.click("button[value=purge]")
+    page.wait_for_selector("dialog:modal")
+    found += [f"purge {line}" for line in serious(page)]
+    page.goto("jobs/new/")
+    page.keyboard.type("?")
+    page.wait_for_selector("#keys:modal")
+    found += [f"keys {line}" for line in serious(page)]
 
     assert found == [], "\n".join(found)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.utils import timezone
 
+import relay
 from relay.models import Job, Queue, Schedule, Stat, Worker
 
 if TYPE_CHECKING:
@@ -118,8 +119,18 @@ def _stats(draw: random.Random, now: Any) -> None:
             )
 
 
+PICTURES = Path(relay.__file__).parent.parent / "docs" / "images"
+# What the pictures show, in words: every chromium draws the same ones.
+SAID = Path(__file__).with_name("pictures.txt")
+WORDS = ":is(nav a, h1, h2, th, button, main .state, main a.small):visible"
+RENEW = "RELAY_PICTURES=docs/images python -m pytest tests/browser/test_pictures.py"
+# Of 255, over the whole picture made small: letters that another chromium draws a bit
+# larger come to 5, other colours to 20 and more.
+MOST_APART = 10.0
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_pictures_are_taken(
+def test_pictures_are_of_the_pages_of_today(
     open_page: Callable[..., Page],
     log_in: Callable[[Page], None],
     tmp_path: Path,
@@ -129,13 +140,29 @@ def test_pictures_are_taken(
     folder = Path(os.environ.get("RELAY_PICTURES", tmp_path))
     page = open_page(theme=theme)
     log_in(page)
+    name = f"dashboard-{theme}.png"
 
     page.goto("./")
     page.wait_for_selector(".chart rect")
-    page.screenshot(path=folder / f"dashboard-{theme}.png")
+    page.screenshot(path=folder / name)
+    said = "\n".join(page.locator(WORDS).all_inner_texts()) + "\n"
+    if "RELAY_PICTURES" in os.environ:
+        SAID.write_text(said)
 
     step = page.locator(".chart .step").nth(30)
     step.locator("rect").hover()
     step.locator("text").wait_for(state="visible")
     assert "completed" in str(step.locator("text").text_content())
-    assert (folder / f"dashboard-{theme}.png").stat().st_size > 10_000
+    assert said == SAID.read_text(), f"the overview has changed; renew it: {RENEW}"
+    assert apart(folder / name, PICTURES / name) < MOST_APART, RENEW
+
+
+def apart(one: Path, other: Path) -> float:
+    """Return by how much two pictures differ, made small, of 255."""
+    images = pytest.importorskip("PIL.Image")
+    changes = pytest.importorskip("PIL.ImageChops")
+    stats = pytest.importorskip("PIL.ImageStat")
+    drawn, kept = (images.open(each).convert("RGB") for each in (one, other))
+    assert drawn.size == kept.size, f"another size; renew it: {RENEW}"
+    small = [each.resize((80, 56), images.Resampling.BOX) for each in (drawn, kept)]
+    return max(stats.Stat(changes.difference(*small)).mean)

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from docs.site.references import COMMAND, DOCS, llms, parts_of, remade
 from docs.site.tables import kept, rows_of
@@ -75,6 +76,9 @@ def test_the_support_matrix_is_that_of_the_package() -> None:
     assert rows["Django"][1].partition(";")[0] == ", ".join(djangos)
     extras = {first.strip("`") for first in rows if first.startswith("`")}
     assert extras == set(project["optional-dependencies"])
+    [everything] = project["optional-dependencies"]["all"]
+    assert Requirement(everything).name == project["name"]
+    assert Requirement(everything).extras == extras - {"all"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
