@@ -118,7 +118,7 @@ def encode_arguments(
 def check_count(args: object, kwargs: object) -> None:
     """Refuse arguments from outside that hold more than 10,000 values.
 
-    A few kilobytes of "[[],[],…]" take each reader of the row a hundred times that.
+    A text of "[[],[],…]" takes each reader of the row twenty times its size.
     Code may enqueue what it likes, within the limits of its size.
 
     Raises:
