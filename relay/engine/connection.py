@@ -283,7 +283,6 @@ def fetch_all(
 ) -> list[tuple[Any, ...]]:
     """Run a statement on Django's connection to the alias and return its rows."""
     check_vendor(using)
-    check_vendor(using)
     with connections[using].cursor() as cursor:
         cursor.execute(statement, values)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
