@@ -35,7 +35,8 @@ class Look:
     def as_seen(self, who: Who, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return a document that was kept, with the payload if they may see it now.
 
-        It is that of the row as it stands; of one that is gone it stays away.
+        It is that of the row as it stands; of one that is gone, or in a queue that is
+        not theirs, it stays away.
         """
         shown = who.actor.may(_PAYLOAD) and who.actor.may(self.permission)
         try:
@@ -53,7 +54,9 @@ class Look:
             for each in (held | {_PAYLOAD}, held - {_PAYLOAD})
         )
         hidden = {name for name, value in full.items() if value != bare[name]}
-        found = full if shown else bare
+        queue = full.get("queue")
+        is_theirs = not isinstance(queue, str) or who.sees_queue(queue)
+        found = full if shown and is_theirs else bare
         return {
             name: found[name] if name in hidden and value is not None else value
             for name, value in document.items()

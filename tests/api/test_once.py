@@ -215,6 +215,17 @@ def test_of_a_duplicate_that_is_not_theirs_no_more_is_told_the_second_time() -> 
         assert "secret error" not in response.content.decode()
 
 
+def test_what_was_moved_out_of_a_tokens_queues_is_not_told_it_again() -> None:
+    client = api("submit", "read", "payload", queues=["default"])
+    first = client.post("/v1/jobs", BODY, Idempotency_Key="k")
+    Job.objects.update(queue="other", args={"args": [SECRET], "kwargs": {}})
+
+    again = client.post("/v1/jobs", BODY, Idempotency_Key="k")
+
+    assert (again.status_code, said(again)["id"]) == (200, said(first)["id"])
+    assert SECRET not in again.content.decode()
+
+
 @pytest.mark.django_db(transaction=True)
 def test_failure_057_two_at_the_same_time_are_one() -> None:
     secret = make_token()
