@@ -6,6 +6,23 @@ import relay.models.fields
 # two small tables, for as long as a change of the catalogue takes. Workers and web
 # processes of the previous release go on: they neither read nor write them.
 
+# Migrated back, what was for some tasks alone must not come to be for all: neither
+# where the previous release runs, nor later, when the columns are there again, empty.
+REVOKE = """
+UPDATE relay_token SET revoked_at = statement_timestamp()
+WHERE tasks IS NOT NULL AND revoked_at IS NULL
+"""
+END = """
+UPDATE relay_operation SET state = 'failed', finished_at = statement_timestamp(),
+    error = 'relay was migrated back to a release that knows of no limits to it'
+WHERE rights IS NOT NULL AND state IN ('queued', 'running')
+"""
+# The rest goes on, where the previous release looks for it.
+MOVE = """
+UPDATE relay_job SET queue = 'default'
+WHERE queue = '_relay' AND state IN ('scheduled', 'queued', 'retrying')
+"""
+
 
 class Migration(migrations.Migration):
     """Which tasks a token is for, and what who asked for a bulk replay may replay."""
@@ -25,4 +42,5 @@ class Migration(migrations.Migration):
             name="rights",
             field=models.JSONField(null=True),
         ),
+        migrations.RunSQL(migrations.RunSQL.noop, [REVOKE, END, MOVE]),
     ]
