@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -36,8 +37,9 @@ __all__ = ["StreamView"]
 GATHER_SECONDS: Final = 0.25
 # Between two looks whether the caller still may, and comments that keep the line open.
 BEAT_SECONDS: Final = 15.0
-# At once in one process.
+# At once in one process, of all callers and of one: it leaves some to the others.
 MOST_CLIENTS: Final = 100
+MOST_OF_ONE: Final = 25
 
 _HEADERS: Final = {"X-Accel-Buffering": "no"}  # of a proxy that would hold it back
 _TYPE: Final = "text/event-stream"
@@ -93,7 +95,7 @@ def event(name: str, document: Any) -> bytes:
 class StreamView(OneJobView):
     """/v1/stream."""
 
-    _open = 0
+    _open: ClassVar[Counter[str]] = Counter()
 
     @endpoint(
         "view_job",
@@ -121,11 +123,9 @@ class StreamView(OneJobView):
                 self.who.require_queue(name)
         job = self.query.get("job")
         job_id = None if job is None else self.checked(job)
-        if StreamView._open >= MOST_CLIENTS:
+        if (reason := self._full()) is not None:
             raise ProblemError(
-                "too_many_requests",
-                f"{MOST_CLIENTS} listen to this process already.",
-                headers={"Retry-After": "10"},
+                "too_many_requests", reason, headers={"Retry-After": "10"}
             )
         _give_back()
         if request.method == "HEAD":
@@ -133,13 +133,24 @@ class StreamView(OneJobView):
         events = self._events(http, queues, job_id)
         return StreamingHttpResponse(events, content_type=_TYPE, headers=_HEADERS)
 
+    def _full(self) -> str | None:
+        """Return why there is no place for another client; None if there is."""
+        if sum(list(StreamView._open.values())) >= MOST_CLIENTS:
+            return f"{MOST_CLIENTS} listen to this process already."
+        if StreamView._open[self.who.key] >= MOST_OF_ONE:
+            return f"{self.actor.name} listens to it {MOST_OF_ONE} times already."
+        return None
+
     async def _events(
         self, http: ASGIRequest, queues: frozenset[str] | None, job_id: UUID | None
     ) -> AsyncIterator[bytes]:
         loop, using = asyncio.get_running_loop(), get_settings().database
         news = _News(queues)
+        if self._full() is not None:  # taken by who came at the same time
+            yield b"retry: 10000\n\n"
+            return
         with ExitStack() as stack:
-            stack.enter_context(_place())
+            stack.enter_context(_place(self.who.key))
             stack.enter_context(listening(news.tell, using=using))
             if job_id is not None:
                 stack.enter_context(watching(job_id, news.wake, using=using))
@@ -185,13 +196,15 @@ class StreamView(OneJobView):
 
 
 @contextmanager
-def _place() -> Iterator[None]:
+def _place(caller: str) -> Iterator[None]:
     """Count a client for as long as it listens; all of them in the loop's thread."""
-    StreamView._open += 1
+    StreamView._open[caller] += 1
     try:
         yield
     finally:
-        StreamView._open -= 1
+        StreamView._open[caller] -= 1
+        if not StreamView._open[caller]:
+            del StreamView._open[caller]
 
 
 def _end_of(job_id: UUID) -> str | None:

@@ -113,7 +113,7 @@ def _close(**_: Any) -> None:
 def _leave_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(listening, "TURN_SECONDS", 0.05)
     yield
-    until(lambda: StreamView._open == 0)
+    until(lambda: not StreamView._open)
     threads = listening._listeners.values
     until(lambda: all(each._thread is None for each in threads()))
 
@@ -251,6 +251,45 @@ def test_a_process_has_so_many_clients_and_no_more(
         with closing(Listening(server, **headers)) as second:
             assert second.response.status == 429
             assert second.response.getheader("Retry-After") == "10"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("_on")
+def test_one_caller_leaves_places_to_the_others(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "MOST_OF_ONE", 1)
+    greedy, other = (bearer(make_token("read", name=name)) for name in "ab")
+    with closing(Listening(server, **greedy)) as first:
+        assert next(first.events()) == ("listening", {})
+
+        with closing(Listening(server, **greedy)) as second:
+            assert second.response.status == 429
+            assert b"listens to it 1 times" in second.response.read()
+        with closing(Listening(server, **other)) as third:
+            assert next(third.events()) == ("listening", {})
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("_on")
+def test_of_those_that_come_at_the_same_time_no_more_are_let_in(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "MOST_OF_ONE", 1)
+    headers = bearer(make_token("read"))
+    answers = iter([None])  # to the first question of the second: as if it were alone
+    full = StreamView._full
+
+    def asked(view: StreamView) -> str | None:
+        return next(answers, full(view)) if StreamView._open else full(view)
+
+    monkeypatch.setattr(StreamView, "_full", asked)
+    with closing(Listening(server, **headers)) as first:
+        assert next(first.events()) == ("listening", {})
+
+        with closing(Listening(server, **headers)) as second:
+            assert second.response.status == 200
+            assert list(second.events()) == []
 
 
 @pytest.mark.django_db(transaction=True)
