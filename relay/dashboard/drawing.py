@@ -51,12 +51,17 @@ _HTMX: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A page in the navigation."""
+    """A page in the navigation.
+
+    Attributes:
+        form: a page that belongs to it, though its address is not below.
+    """
 
     name: str
     label: Any
     key: str | None
     permission: str
+    form: str | None = None
 
 
 _PAGES: Final = (
@@ -65,7 +70,13 @@ _PAGES: Final = (
     _Item("failures", gettext_lazy("Failures"), "f", "view_job"),
     _Item("queues", gettext_lazy("Queues"), "q", "view_queue"),
     _Item("workers", gettext_lazy("Workers"), "w", "view_worker"),
-    _Item("schedules", gettext_lazy("Schedules"), "s", "view_schedule"),
+    _Item(
+        name="schedules",
+        label=gettext_lazy("Schedules"),
+        key="s",
+        permission="view_schedule",
+        form="new_schedule",
+    ),
     _Item("bulk", gettext_lazy("Bulk"), "b", "view_bulkoperation"),
     _Item("metrics", gettext_lazy("Metrics"), "m", "view_metrics"),
     _Item("system", gettext_lazy("System"), "y", "view_metrics"),
@@ -203,5 +214,7 @@ def _navigation(request: HttpRequest, actor: Actor) -> Iterator[Mapping[str, Any
             "label": item.label,
             "key": item.key,
             "url": url,
-            "is_current": here == url or (url != home and here.startswith(url)),
+            "is_current": here == url
+            or (url != home and here.startswith(url))
+            or (item.form is not None and here == link(item.form)),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -424,16 +425,12 @@ def test_a_chart_has_its_figures_in_a_table(browser: Client) -> None:
     assert "app.mail" in page
 
 
-def test_all_of_a_long_detail_of_the_history_is_there(browser: Client) -> None:
-    job = make_job("queued")
-    tags = [f"tag number {number}" for number in range(40)]
-    History.objects.create(job=job, event="edit", detail={"tags": tags})
-    History.objects.create(job=job, event="retry", detail={"reason": "E"})
+def test_a_form_belongs_to_its_page_in_the_navigation(browser: Client) -> None:
+    for name in ("new_schedule", "enqueue"):
+        page = shown(browser.get(url(name)))
+        listed = url("schedules" if name == "new_schedule" else "jobs")
 
-    past = shown(browser.get(url("job", job.pk, query="show=past")))
-
-    assert "tag number 39" in past
-    assert past.count('<details id="detail-') == 1
+        assert re.search(f'href="{listed}"[^>]* aria-current="page"', page), name
 
 
 def test_a_page_is_in_the_navigation_of_who_may_see_it(

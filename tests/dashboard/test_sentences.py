@@ -1,4 +1,4 @@
-"""Why a job does not run, as its page says it."""
+"""Why a job does not run, and what happened to it, as its page says it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone, translation
 
-from relay.models import BulkOperation, Queue
+from relay.models import BulkOperation, History, Queue
 from tests.dashboard.pages import shown, url
 from tests.dashboard.test_pages import make_worker
 from tests.operations.factory import make_job
@@ -75,3 +75,15 @@ def test_a_bulk_operation_says_it_too(
         page = shown(browser.get(url("bulk_one", bulk.pk)))
 
     assert text in page
+
+
+def test_all_of_a_long_detail_of_the_history_is_there(browser: Client) -> None:
+    job = make_job("queued")
+    tags = [f"tag number {number}" for number in range(40)]
+    History.objects.create(job=job, event="edit", detail={"tags": tags})
+    History.objects.create(job=job, event="retry", detail={"reason": "E"})
+
+    past = shown(browser.get(url("job", job.pk, query="show=past")))
+
+    assert "tag number 39" in past
+    assert past.count('<details id="detail-') == 1
