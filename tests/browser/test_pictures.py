@@ -44,7 +44,7 @@ def make_shop() -> None:
                 concurrency=10,
                 version="0.1.0",
                 state="running" if number < 3 else "draining",
-                lease_expires_at=now + timedelta(seconds=25),
+                lease_expires_at=now + timedelta(hours=1),  # however slow the machine
                 started_at=now - timedelta(hours=7 * number),
             ).pk
         )
