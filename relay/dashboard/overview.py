@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -18,25 +17,22 @@ from relay.dashboard.drawing import draw
 from relay.dashboard.overview_warnings import Warned, warnings_of
 from relay.dashboard.shared import shared
 from relay.exceptions import NotAllowed, ReadTimeout
-from relay.models import WorkerState
 from relay.operations import Actor
 from relay.queries.documents import (
     ActivityDocument,
     FailurePage,
     QueueDocument,
-    SchedulePage,
     SoundnessDocument,
-    WorkerPage,
+    UpcomingDocument,
+    WorkerCounts,
 )
 
 __all__ = ["overview"]
 
 T = TypeVar("T")
 
-# Of each, so many are shown; the rest has a page of its own.
-SHOWN: Final = 5
+# Of these so many are shown; the rest has a page of its own.
 LARGEST: Final = 3
-_MOST: Final = 500
 # Migrations and clocks are looked at so often: it takes three statements.
 STEADY_SECONDS: Final = 30.0
 
@@ -65,16 +61,12 @@ class _Figures:
         return self._kept("failures", lambda: queries.list_failures(self._actor))
 
     @cached_property
-    def workers(self) -> WorkerPage:
-        return self._kept(
-            "workers", lambda: queries.list_workers(self._actor, limit=_MOST)
-        )
+    def workers(self) -> WorkerCounts:
+        return self._kept("workers", lambda: queries.count_workers(self._actor))
 
     @cached_property
-    def schedules(self) -> SchedulePage:
-        return self._kept(
-            "schedules", lambda: queries.list_schedules(self._actor, limit=_MOST)
-        )
+    def schedules(self) -> UpcomingDocument:
+        return self._kept("schedules", lambda: queries.get_upcoming(self._actor))
 
     @cached_property
     def soundness(self) -> SoundnessDocument:
@@ -148,25 +140,13 @@ def _failing(found: FailurePage) -> Mapping[str, Any]:
     }
 
 
-def _staff(found: WorkerPage) -> Mapping[str, Any]:
-    workers = found["results"]
-    counts = Counter(worker["state"] for worker in workers)
-    alive = [worker for worker in workers if worker["state"] in ("running", "quiet")]
+def _staff(found: WorkerCounts) -> Mapping[str, Any]:
     return {
-        "counts": [(state, counts[state]) for state in WorkerState.values],
-        "busy": sum(worker["running"] for worker in alive),
-        "slots": sum(worker["concurrency"] for worker in alive),
-        "has_more": found["next"] is not None,
+        "counts": [*found["states"].items()],
+        "busy": found["busy"],
+        "slots": found["slots"],
     }
 
 
-def _upcoming(page: SchedulePage) -> Mapping[str, Any]:
-    found = page["results"]
-    late = [schedule for schedule in found if schedule["is_late"] or schedule["error"]]
-    due = [
-        schedule
-        for schedule in found
-        if schedule["enabled"] and schedule["next_due_at"] and schedule not in late
-    ]
-    due.sort(key=lambda schedule: str(schedule["next_due_at"]))
-    return {"schedules": [*late[:SHOWN], *due[:SHOWN]], "count": len(found)}
+def _upcoming(found: UpcomingDocument) -> Mapping[str, Any]:
+    return {"schedules": [*found["late"], *found["next"]]}

@@ -14,18 +14,15 @@ from relay.dashboard.words import span
 from relay.exceptions import NotAllowed, ReadTimeout
 from relay.queries.documents import (
     QueueDocument,
-    SchedulePage,
     SoundnessDocument,
-    WorkerDocument,
-    WorkerPage,
+    UpcomingDocument,
+    WorkerCounts,
 )
 
 __all__ = ["Warned", "warnings_of"]
 
-# Of queues and of schedules so many are named; the pages of both have all.
+# Of queues so many are named, as of schedules; the pages of both have all.
 MOST: Final = 5
-# For how long a lost worker is spoken of.
-LOST_SECONDS: Final = 3_600
 
 
 class Warned(TypedDict):
@@ -39,9 +36,9 @@ class Warned(TypedDict):
 def warnings_of(
     *,
     soundness: Callable[[], SoundnessDocument],
-    workers: Callable[[], WorkerPage],
+    workers: Callable[[], WorkerCounts],
     queues: Callable[[], Sequence[QueueDocument]],
-    schedules: Callable[[], SchedulePage],
+    schedules: Callable[[], UpcomingDocument],
 ) -> list[Warned]:
     """Return all warnings; of what the actor may not see, or takes too long, none."""
     found: list[Warned] = []
@@ -78,25 +75,17 @@ def _of_soundness(found: SoundnessDocument) -> Iterator[Warned]:
         yield _warned(text.format(span=span(abs(skew))), link("system"))
 
 
-def _of_workers(page: WorkerPage) -> Iterator[Warned]:
-    workers = page["results"]
-    if not any(worker["is_alive"] for worker in workers):
+def _of_workers(found: WorkerCounts) -> Iterator[Warned]:
+    if not found["alive"]:
         text = _("No worker is there: nothing runs jobs.")
         yield _warned(text, link("workers"), is_error=True)
-    if lost := sum(map(_is_lost, workers)):
+    if lost := found["lost_lately"]:
         text = ngettext(
             "%(count)s worker was lost within the hour: its lease ran out.",
             "%(count)s workers were lost within the hour: their leases ran out.",
             lost,
         )
         yield _warned(text % {"count": f"{lost:,}"}, link("workers"))
-
-
-def _is_lost(worker: WorkerDocument) -> bool:
-    """Tell whether its lease ran out, be it taken back by now or not."""
-    if worker["state"] == "stopped" or worker["is_alive"]:
-        return False
-    return worker["silent_for"] < LOST_SECONDS
 
 
 def _of_queues(queues: Sequence[QueueDocument]) -> Iterator[Warned]:
@@ -108,19 +97,13 @@ def _of_queues(queues: Sequence[QueueDocument]) -> Iterator[Warned]:
         yield _warned(text, at("queue", queue["name"]))
 
 
-def _of_schedules(page: SchedulePage) -> Iterator[Warned]:
-    shown = 0
-    for schedule in page["results"]:
+def _of_schedules(found: UpcomingDocument) -> Iterator[Warned]:
+    for schedule in found["late"]:
         if schedule["error"]:
             text = _("The schedule {name} cannot be kept.")
         elif schedule["is_late"]:
             text = _("The schedule {name} is late by {span}.")
-        elif schedule["is_unsuccessful"]:
-            text = _("The schedule {name} has had no success for too long.")
         else:
-            continue
+            text = _("The schedule {name} has had no success for too long.")
         known = {"name": schedule["name"], "span": span(schedule["late_by"])}
         yield _warned(text.format(**known), at("schedule", schedule["name"]))
-        shown += 1
-        if shown == MOST:
-            return

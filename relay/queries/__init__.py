@@ -23,6 +23,7 @@ from relay.queries.marks import list_marks
 from relay.queries.queues import get_queue, list_queues
 from relay.queries.schedules import (
     get_schedule,
+    get_upcoming,
     list_occurrences,
     list_schedules,
     next_fires,
@@ -34,12 +35,13 @@ from relay.queries.system import get_system, health, readiness
 from relay.queries.tasks import get_task, list_tasks
 from relay.queries.tokens import get_token, list_tokens
 from relay.queries.why import CAUSES, why_not_running
-from relay.queries.workers import get_worker, list_workers
+from relay.queries.workers import count_workers, get_worker, list_workers
 
 __all__ = [
     "CAUSES",
     "INCLUDES",
     "count_jobs",
+    "count_workers",
     "get_activity",
     "get_bulk",
     "get_failure",
@@ -53,6 +55,7 @@ __all__ = [
     "get_task",
     "get_token",
     "get_totals",
+    "get_upcoming",
     "get_worker",
     "health",
     "list_attempts",

@@ -23,6 +23,7 @@ from relay.queries.documents import (
     ScheduleDetail,
     ScheduleDocument,
     SchedulePage,
+    UpcomingDocument,
 )
 from relay.queries.paging import read_page
 from relay.queries.reading import (
@@ -37,8 +38,10 @@ from relay.queries.reading import (
     texted,
 )
 from relay.scheduler import preview as looking_ahead
+from relay.scheduler.due import SPREAD
 from relay.scheduler.expression import parse
 from relay.scheduler.lateness import (
+    LATE,
     SINCE_DUE,
     SINCE_SUCCESS,
     Lateness,
@@ -50,6 +53,7 @@ from relay.scheduler.words import in_words
 __all__ = [
     "MOST_FIRES",
     "get_schedule",
+    "get_upcoming",
     "list_occurrences",
     "list_schedules",
     "next_fires",
@@ -67,10 +71,29 @@ _COLUMNS: Final = (
     *("every_ms", "excluded", "spread_ms", "catch_up", "catch_up_window_ms"),
     *("overlap", "success_within_ms", "enabled", "source", "last_error"),
 )
+_NEXT: Final = models.F("next_due_at").asc(nulls_first=True)
 _TIMES: Final = (
     *("once_at", "starts_at", "ends_at", "next_due_at", "last_due_at"),
     *("last_success_at", "waiting_at", "finished_at", "retired_at", "created_at"),
 )
+# One scan of a small table, as the scheduler makes it each second; of what it finds so
+# many are kept in memory as are shown. The same is late as in lateness_of().
+UPCOMING: Final = f"""
+SELECT id FROM (
+    SELECT id, row_number() OVER (
+        PARTITION BY is_late ORDER BY next_due_at NULLS FIRST, name) AS place
+    FROM (
+        SELECT id, name, next_due_at,
+               last_error IS NOT NULL
+               OR next_due_at + {SPREAD.replace("%", "%%")}
+                  < statement_timestamp() - %s * interval '1 s'
+               OR success_within_ms IS NOT NULL
+                  AND {SINCE_SUCCESS} * 1000 > success_within_ms AS is_late
+        FROM relay_schedule WHERE enabled AND finished_at IS NULL
+    ) AS kept
+    WHERE is_late OR next_due_at IS NOT NULL
+) AS placed WHERE place <= %s
+"""  # noqa: S608 - constants only
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,6 +140,45 @@ def list_schedules(
         )
     results = [_document(row, shown=shown) for row in page.rows]
     return {"results": results, "next": page.next, "previous": page.previous}
+
+
+def get_upcoming(actor: Actor, *, limit: int = FIRES) -> UpcomingDocument:
+    """Return schedules in trouble, those due for longest first, and the next ones due.
+
+    In trouble is what is late, cannot be kept, or has had no success for too long. What
+    is paused or over is neither. It is one statement, however many schedules there are.
+
+    Args:
+        limit: 1 to 100, of each.
+
+    Raises:
+        NotAllowed: the actor lacks view_schedule.
+        ArgumentError: the limit cannot be used.
+        ReadTimeout: it took longer than 2 s.
+    """
+    actor.require("view_schedule", "get_upcoming")
+    most = _checked(limit, MOST_FIRES)
+    shown, using = actor.may("view_payload"), get_settings().database
+    first = RawSQL(UPCOMING, [LATE.total_seconds(), most])  # noqa: S611 - constants
+    rows = Schedule.objects.using(using).filter(pk__in=first)
+    rows = rows.annotate(**_shown(), shown_args=small("args"))
+    names = (*_COLUMNS, *_shown(), "shown_args")
+    with bounded_read(using):
+        found = list(rows.order_by(_NEXT, "name").values(*names))
+    documents = [_document(row, shown=shown) for row in found]
+    late = [each for each in documents if _is_in_trouble(each)]
+    return {
+        "late": late,
+        "next": [each for each in documents if not _is_in_trouble(each)],
+    }
+
+
+def _is_in_trouble(schedule: ScheduleDocument) -> bool:
+    return (
+        schedule["error"] is not None
+        or schedule["is_late"]
+        or schedule["is_unsuccessful"]
+    )
 
 
 def get_schedule(actor: Actor, name: str) -> ScheduleDetail:

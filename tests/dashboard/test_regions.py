@@ -156,6 +156,21 @@ def test_a_region_costs_at_most_six_statements(
         assert len(asked) <= 6, (name, part, asked)
 
 
+def test_warnings_alone_cost_six_statements(browser: Client) -> None:
+    fill(2)
+    region(browser, "overview", "warnings")  # migrations and clocks are known by now
+    shared._kept.pop(next(key for key in shared._kept if key[2] == "workers"))
+    for key in [key for key in shared._kept if key[2] in ("queues", "schedules")]:
+        shared._kept.pop(key)
+
+    with CaptureQueriesContext(connection) as captured:
+        region(browser, "overview", "warnings")
+
+    asked = [one["sql"] for one in captured]
+    asked = [sql for sql in asked if sql.lstrip().startswith(("SELECT", "WITH"))]
+    assert len(asked) <= 6, asked
+
+
 # --- shared figures ------------------------------------------------------------------
 
 

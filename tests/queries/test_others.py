@@ -46,6 +46,8 @@ ASKED: dict[str, tuple[str, Callable[[Any], object]]] = {
     "get_queue": ("view_queue", lambda a: queries.get_queue(a, "default")),
     "list_workers": ("view_worker", queries.list_workers),
     "get_worker": ("view_worker", lambda a: queries.get_worker(a, "w1")),
+    "count_workers": ("view_worker", queries.count_workers),
+    "get_upcoming": ("view_schedule", queries.get_upcoming),
     "list_schedules": ("view_schedule", queries.list_schedules),
     "get_schedule": ("view_schedule", lambda a: queries.get_schedule(a, "n")),
     "list_occurrences": ("view_schedule", lambda a: queries.list_occurrences(a, "n")),

@@ -13,6 +13,8 @@ __all__ = [
     "ScheduleDetail",
     "ScheduleDocument",
     "SchedulePage",
+    "UpcomingDocument",
+    "WorkerCounts",
     "WorkerDetail",
     "WorkerDocument",
     "WorkerPage",
@@ -75,6 +77,16 @@ class WorkerPage(TypedDict):
     results: list[WorkerDocument]
     next: str | None
     previous: str | None
+
+
+class WorkerCounts(TypedDict):
+    """How many workers are in each state, and what those that take jobs hold."""
+
+    states: dict[str, int]
+    alive: int
+    lost_lately: int
+    slots: int
+    busy: int
 
 
 class ScheduleDocument(TypedDict):
@@ -142,6 +154,13 @@ class ScheduleDetail(ScheduleDocument):
 
     next: list[FireDocument]
     occurrences: list[OccurrenceDocument]
+
+
+class UpcomingDocument(TypedDict):
+    """The first schedules that are in trouble, and the next ones that are due."""
+
+    late: list[ScheduleDocument]
+    next: list[ScheduleDocument]
 
 
 class SchedulePage(TypedDict):
