@@ -23,7 +23,7 @@ from relay.packing import TAG
 from relay.tasks import all_tasks
 from relay.traces import META_NAME
 
-__all__ = ["Line", "leads", "lines", "may_replay"]
+__all__ = ["Line", "leads", "lines", "may_replay", "trace_of"]
 
 # Longer ones are not for a clipboard.
 LONGEST: Final = 20_000
@@ -173,7 +173,7 @@ def leads(job: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """
     values = {
         "job_id": job["id"],
-        "trace_id": _trace_of(job["meta"]),
+        "trace_id": trace_of(job["meta"]),
         "start": job["created_at"],
         "end": job["finished_at"] or _end_of_minute(),
     }
@@ -185,7 +185,8 @@ def leads(job: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     ]
 
 
-def _trace_of(meta: Any) -> str | None:
+def trace_of(meta: Any) -> str | None:
+    """Return the id of the trace that a job's meta carries; None if it has none."""
     carried = meta.get(META_NAME) if isinstance(meta, dict) else None
     parent = carried.get("traceparent") if isinstance(carried, dict) else None
     found = _TRACE.fullmatch(parent) if isinstance(parent, str) else None

@@ -13,7 +13,7 @@ from relay import operations, queries
 from relay.conf import OWN_QUEUE
 from relay.dashboard.access import page
 from relay.dashboard.drawing import draw, link
-from relay.dashboard.elsewhere import leads, lines, may_replay
+from relay.dashboard.elsewhere import leads, lines, may_replay, trace_of
 from relay.dashboard.sentences import said
 from relay.dashboard.verbs import verbs_for
 from relay.exceptions import ArgumentError
@@ -130,6 +130,7 @@ def job(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
             "has_queue": found["queue"] != OWN_QUEUE,
             "lines": () if show in _SHOWN else lines(request, actor, found),
             "leads": leads(found),
+            "trace_id": trace_of(found["meta"]),
             "may_edit": actor.may("edit_job") and not is_over and state != "running",
             "may_replay_with": may_again and actor.may("edit_job"),
         }

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import messages
@@ -159,7 +160,7 @@ def verbs_for(actor: Actor, states: Iterable[str] | None) -> list[Verb]:
 
 
 def report_of(verb: Verb, report: ActReport) -> tuple[SafeString, int]:
-    """Return what became of it, with a way to the job if it was one; and its level."""
+    """Return what became of it, with a way to the jobs; and its level."""
     count = len(report.done)
     said: list[Any] = []
     if count or not report.asked:
@@ -176,6 +177,10 @@ def report_of(verb: Verb, report: ActReport) -> tuple[SafeString, int]:
     touched = [*report.done, *report.asked]
     if len(touched) == 1 and not verb.is_grave:
         told = format_html("{} {}", told, job_link(touched[0]))
+    elif touched and not verb.is_grave:
+        ids = ",".join(job_id.hex for job_id in touched)  # 100 fit into an address
+        where = link("jobs", query=urlencode({"q": f"id:{ids}"}))
+        told = format_html('{} <a href="{}">{}</a>', told, where, _("Show these jobs"))
     return told, messages.WARNING if report.skipped else messages.SUCCESS
 
 

@@ -129,6 +129,7 @@ def test_what_is_ticked_asks_once_and_comes_back_to_the_same_list(
     browser: Client,
 ) -> None:
     jobs = [make_job("failed") for _ in range(3)]
+    make_job("failed")
     back = url("jobs", query="state=failed&queue=default")
     act = {"action": "retry", "job": [job.pk for job in jobs], "back": back}
 
@@ -139,6 +140,10 @@ def test_what_is_ticked_asks_once_and_comes_back_to_the_same_list(
     assert all(f'name="job" value="{job.pk}"' in question for job in jobs)
     assert answer["Location"] == back
     assert "3 jobs are ready again" in said(answer)
+    [where] = re.findall(r'<a href="([^"]+)">Show these jobs</a>', said(answer))
+    assert len(where) < 250
+    found = shown(browser.get(html.unescape(where)))
+    assert set(re.findall(r'id="job-([^"]+)"', found)) == {str(job.pk) for job in jobs}
     assert Job.objects.filter(state="queued").count() == 3
 
 

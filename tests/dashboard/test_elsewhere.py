@@ -255,6 +255,17 @@ def test_a_job_leads_to_its_logs_and_its_trace(browser: Client, settings: Any) -
     assert "alert(1)</a>" not in page
 
 
+def test_a_trace_is_told_and_copied_without_a_link(browser: Client) -> None:
+    traced = {"otel": {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}}
+    job = make_job("queued", meta=traced)
+
+    page = shown(browser.get(url("job", job.pk)))
+
+    assert f'id="trace-id">{"a" * 32}</span>' in page
+    assert 'data-copy="trace-id"' in page
+    assert "trace-id" not in shown(browser.get(url("job", make_job("queued").pk)))
+
+
 # --- what a project adds -------------------------------------------------------------
 
 OVERRIDES = {

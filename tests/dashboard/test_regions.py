@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -308,6 +309,15 @@ def add_stat(minutes: int, **values: Any) -> None:
             **{"run_buckets": [0] * 24, "wait_buckets": [0] * 24, **values},
         },
     )
+
+
+def test_the_table_of_tasks_has_how_long_the_slowest_waited(browser: Client) -> None:
+    add_stat(5, count=7, wait_buckets=[0] * 23 + [7])
+
+    page = shown(browser.get(url("metrics")))
+
+    heads = re.findall(r'<th scope="col"[^>]*>(?:Waited|Ran) (\w+)</th>', page)
+    assert heads == ["p50", "p95", "p99"] * 2
 
 
 def test_each_queue_has_its_last_hour_as_a_line(browser: Client) -> None:
