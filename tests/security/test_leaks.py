@@ -232,7 +232,8 @@ def test_arguments_that_who_edits_may_not_see_stay_or_are_given_anew(
         name="nightly", task="testproject.tasks.echo", cron="0 3 * * *", args=args
     )
     address = f"/admin/relay/schedule/{schedule.pk}/change/"
-    browser = browser_of("view_schedule", "manage_schedule", *permissions)
+    mine = ("view_schedule", "manage_schedule", "enqueue_job")
+    browser = browser_of(*mine, *permissions)
 
     page = browser.get(address)
     values = {**form_of(page), "cron": "0 4 * * *"}
