@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -84,6 +85,30 @@ def test_the_list_filters_by_queue_and_offers_those_of_rows_and_settings(
     page = browser.get(LIST).content.decode()
     assert "?queue=mail" in page
     assert "?queue=default" in page
+
+
+def test_the_list_filters_by_the_most_frequent_classes_of_errors(
+    browser: Client,
+) -> None:
+    often = [make_job("failed", error_class="KeyError") for _ in range(3)]
+    for number in range(20):
+        make_job("failed", error_class=f"Error{number:02}")
+    make_job("retrying", error_class="Other")
+
+    page = browser.get(LIST).content.decode()
+    offered = re.findall(r'href="\?error=(\w+)"', page)
+
+    assert offered == ["KeyError", *(f"Error{number:02}" for number in range(19))]
+    assert listed(browser, "?error=KeyError") == {job.pk for job in often}
+    assert listed(browser, "?error=KeyError&state=retrying") == set()
+    assert listed(browser, "?error=Error19") != set()
+
+
+def test_the_list_leads_to_workers(browser: Client) -> None:
+    worker = uuid7()
+    make_job("running", worker_id=worker)
+
+    assert f"/admin/relay/worker/{worker}/" in browser.get(LIST).content.decode()
 
 
 def test_search_finds_an_id_or_the_beginning_of_a_tasks_name(browser: Client) -> None:
@@ -175,6 +200,7 @@ def test_a_count_ends_at_the_cap(
 ) -> None:
     monkeypatch.setattr(lists, "COUNT_CAP", 100)
     Job.objects.bulk_create([Job(task="tests.noop") for _ in range(120)])
+    estimate(-1)
 
     first = browser.get(LIST)
     last = browser.get(LIST + "?p=2")
@@ -184,6 +210,28 @@ def test_a_count_ends_at_the_cap(
     assert last.status_code == 200
     assert beyond.status_code == 302
     assert beyond["Location"].endswith("?e=1")
+
+
+def estimate(rows: int) -> None:
+    """Have PostgreSQL estimate so many jobs, until the test ends."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pg_class SET reltuples = %s WHERE oid = 'relay_job'::regclass",
+            [rows],
+        )
+
+
+def test_a_list_without_a_filter_tells_about_how_many_there_are(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "COUNT_CAP", 100)
+    Job.objects.bulk_create([Job(task="tests.noop") for _ in range(120)])
+    estimate(2_008_200)
+
+    assert "about 2,008,200 jobs" in browser.get(LIST).content.decode()
+    assert "100+ jobs" in browser.get(LIST + "?state=queued").content.decode()
+    estimate(7)
+    assert "100+ jobs" in browser.get(LIST).content.decode()
 
 
 def test_failure_136_the_same_count_with_grouped_digits(

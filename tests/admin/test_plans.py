@@ -13,6 +13,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from relay.admin import jobs as admin_jobs
 from relay.ids import uuid7
 from relay.models import Job, JobState, Queue, Worker
 from relay.operations import job_filter
@@ -104,11 +105,13 @@ def test_failure_050_every_list_filter_and_search_goes_by_an_index(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(job_filter, "NEWEST", NEWEST)
+    offered = admin_jobs.OFFERED % {"names": 10, "classes": 20}
     request.getfixturevalue(statistics)
     Queue.objects.create(name="rare")
     Job.objects.create(task="one", queue="rare", state="running", worker_id=uuid7())
     Job.objects.create(task="two", tags=["import-7", "eu"])
     queries = ["", "?p=200", f"?q={uuid7()}", "?q=app.task_7", "?q=nothing"]
+    queries += ["?error=ValueError", "?error=ValueError&state=failed"]
     queries += ["?task=app.task_7", "?created=1h", "?q=error:ValueError"]
     queries += ["?q=tag:import-7", "?q=tag:none", "?q=tag:eu&state=queued"]
     for state in JobState.values:
@@ -124,7 +127,7 @@ def test_failure_050_every_list_filter_and_search_goes_by_an_index(
         statements = [
             one["sql"]
             for one in captured
-            if '"relay_job"' in one["sql"] and one["sql"].startswith("SELECT")
+            if '"relay_job"' in one["sql"] and one["sql"].lstrip().startswith("SELECT")
         ]
         assert len(statements) == 2, (query, statements)
         for statement in statements:
@@ -135,6 +138,11 @@ def test_failure_050_every_list_filter_and_search_goes_by_an_index(
                 most = 70_100 if is_long else NEWEST + reading.COUNT_CAP
                 if scan["Node Type"] == "Seq Scan" or looked_at(scan) > most:
                     bad.append(f"{query}: {scan['Node Type']} {looked_at(scan):.0f}")
+
+    for scan in explain(offered, bitmaps=False):
+        if scan.get("Relation Name") == "relay_job":
+            assert scan["Node Type"] != "Seq Scan", scan
+            assert looked_at(scan) <= 1_000, scan
 
     assert not bad, "\n".join(bad)
 
