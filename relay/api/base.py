@@ -275,7 +275,7 @@ class ApiView(APIView):
 
 def _act_of(about: Endpoint) -> str:
     """Return what an endpoint does, as a part of "they may not …"."""
-    text = about.summary.partition(";")[0].rstrip(".")
+    text = re.split("[;,]", about.summary, maxsplit=1)[0].rstrip(".")
     return text[:1].lower() + text[1:]
 
 

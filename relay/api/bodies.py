@@ -11,6 +11,7 @@ from relay import codec
 from relay.api.fields import (
     AnyField,
     Body,
+    ChoiceField,
     InstantField,
     SpanField,
     TextField,
@@ -75,11 +76,9 @@ class UniqueBody(Body):
     )
     key = TextField(required=False)
     scope = TextField(required=False)
-    until = serializers.ChoiceField(["started", "finished", "forever"], required=False)
-    on_conflict = serializers.ChoiceField(
-        ["return", "raise", "replace"], required=False
-    )
-    due = serializers.ChoiceField(["keep", "push"], required=False)
+    until = ChoiceField(["started", "finished", "forever"], required=False)
+    on_conflict = ChoiceField(["return", "raise", "replace"], required=False)
+    due = ChoiceField(["keep", "push"], required=False)
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         """Return the fields; `for` is no name that Python has."""
@@ -167,7 +166,7 @@ class ReplayBody(ChangedArgumentsBody):
 class BulkBody(Body):
     """An act over all jobs that match a filter; or over these, at once."""
 
-    action = serializers.ChoiceField(list(ACTIONS))
+    action = ChoiceField(list(ACTIONS))
     filter = TextField(required=False)
     ids = serializers.ListField(
         child=serializers.UUIDField(), required=False, min_length=1, max_length=AT_ONCE
@@ -213,7 +212,7 @@ class MarkBody(Body):
 class QueueBody(Body):
     """What shall change of a queue."""
 
-    policy = serializers.ChoiceField(QueuePolicy.values, required=False)
+    policy = ChoiceField(QueuePolicy.values, required=False)
     weight = WholeField(
         required=False,
         min_value=1,
@@ -232,9 +231,7 @@ class TokenBody(Body):
     """A token that is to be made."""
 
     name = TextField(max_length=100, help_text="What people call it.")
-    scopes = serializers.ListField(
-        child=serializers.ChoiceField(list(SCOPES)), min_length=1
-    )
+    scopes = serializers.ListField(child=ChoiceField(list(SCOPES)), min_length=1)
     expires_in = SpanField(
         required=False,
         allow_null=True,

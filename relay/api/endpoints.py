@@ -116,8 +116,9 @@ def read_query(about: Endpoint, given: QueryDict) -> tuple[dict[str, Any], Any]:
         elif about.has_filter:
             filters[name] = texts[0]
         else:
-            known = ", ".join(sorted(about.query)) or "none"
-            raise _refused(name, "unknown", f"is unknown: there are {known}")
+            known = ", ".join(sorted(about.query))
+            there = f"there are {known}" if known else "this takes no parameters"
+            raise _refused(name, "unknown", f"is unknown: {there}")
     return values, filters
 
 

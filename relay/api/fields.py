@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from rest_framework import serializers
 __all__ = [
     "AnyField",
     "Body",
+    "ChoiceField",
     "InstantField",
     "SpanField",
     "TextField",
@@ -151,14 +152,25 @@ class WholeField(serializers.IntegerField):
         return super().to_internal_value(int(data))
 
 
+class ChoiceField(serializers.ChoiceField):
+    """One of some texts; an error names them."""
+
+    def __init__(self, choices: Sequence[str], **options: Any) -> None:
+        super().__init__(choices, **options)
+        known = ", ".join(choices)
+        self.error_messages["invalid_choice"] = f'"{{input}}" is none of {known}'
+
+
 class Body(serializers.Serializer[Any]):
     """A JSON object; a name that it does not have is an error."""
 
     def to_internal_value(self, data: Any) -> Any:
         """Return the values by name."""
         if isinstance(data, Mapping) and (unknown := set(data) - set(self.fields)):
-            known = ", ".join(self.fields) or "none"
-            message = f"unknown: there are {known}"
+            known = ", ".join(self.fields)
+            message = (
+                f"unknown: there are {known}" if known else "unknown: leave it out"
+            )
             raise serializers.ValidationError(
                 {name: [message] for name in sorted(unknown)}, code="unknown"
             )

@@ -57,7 +57,9 @@ PROBLEMS: Final[Mapping[str, Kind]] = {
         400, "The body is no JSON", "Send one JSON object, in UTF-8, without NaN."
     ),
     "invalid_request": Kind(
-        400, "A value cannot be taken", "Correct what `errors` points at."
+        400,
+        "A value cannot be taken",
+        "Correct what `errors` points at, or else `detail` says.",
     ),
     "invalid_filter": Kind(
         400, "The filter cannot be read", "Ask as the filter language says."

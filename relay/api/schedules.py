@@ -17,6 +17,7 @@ from relay.api.endpoints import CURSOR, LIMIT, endpoint, whole
 from relay.api.fields import (
     AnyField,
     Body,
+    ChoiceField,
     InstantField,
     SpanField,
     TextField,
@@ -94,9 +95,9 @@ class EditScheduleBody(Body):
     ends_at = InstantField(required=False, allow_null=True)
     excluded = TextField(required=False, allow_null=True, max_length=10_000)
     spread = SpanField(required=False, allow_null=True)
-    catch_up = serializers.ChoiceField(CatchUp.values, required=False)
+    catch_up = ChoiceField(CatchUp.values, required=False)
     catch_up_window = SpanField(required=False)
-    overlap = serializers.ChoiceField(Overlap.values, required=False)
+    overlap = ChoiceField(Overlap.values, required=False)
     success_within = SpanField(required=False, allow_null=True)
     enabled = serializers.BooleanField(required=False)
 

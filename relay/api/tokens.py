@@ -36,7 +36,7 @@ class TokensView(ApiView):
 
     @endpoint("manage_token", {201: NewTokenDocument}, body=TokenBody)
     def post(self, request: Request) -> Response:
-        """Make a token that may do no more than its maker; its secret is told once."""
+        """Make a token, for no more than its maker may do; its secret is told once."""
         if HEADER in request.headers:  # its answer would be kept, with the secret
             detail = f"{HEADER}: is not for tokens, whose secrets are kept nowhere"
             problem = invalid(HEADER, "invalid", detail)

@@ -188,7 +188,7 @@ class Actor:
             listed = ", ".join(sorted(named or ()))
             asked, remedy = "enqueue_job", f"is for {listed} alone, not for {what}"
         elif self.rights.permissions is None:
-            remedy = f"is that of tokens which name {what}"
+            remedy = f"is that of tokens which name {what} in full: make one that does"
         else:
             remedy = f"is missing, for which {what} asks"
         raise NotAllowed(self.name, operation.replace("_", " "), asked, remedy)

@@ -38,9 +38,6 @@ class FakeWorker:
     To all others it is one: its row has a lease, and what it claims is running. It runs
     no handler. At the end it hands back what it still holds, and its row is stopped.
 
-    Attributes:
-        id: of its row.
-
     Args:
         queues: those that its row says it serves; claim() takes from any.
         name: its label.
@@ -59,10 +56,24 @@ class FakeWorker:
         self._row: Mapping[str, Any] = {"name": name, "concurrency": concurrency}
         self._queues = queues or ("default",)
         self._jobs: dict[UUID, ClaimedJob] = {}
-        self.id: UUID
+        self._id: UUID | None = None
+
+    @property
+    def id(self) -> UUID:
+        """The id of its row.
+
+        Raises:
+            RelayError: its block has not begun, so it has none.
+        """
+        if self._id is None:
+            raise RelayError(
+                "this FakeWorker is not at work yet: use it as "
+                "with FakeWorker(...) as worker: ..."
+            )
+        return self._id
 
     def __enter__(self) -> Self:
-        self.id = register(self._alias, *self._queues, **self._row)
+        self._id = register(self._alias, *self._queues, **self._row)
         return self
 
     def __exit__(

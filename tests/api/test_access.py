@@ -165,6 +165,13 @@ def test_a_refusal_says_what_was_asked_for_and_what_is_missing() -> None:
     assert said(refused)["detail"].endswith(
         " may not cancel a job: the permission 'cancel_job' is missing"
     )
+    for method, path, asked in (
+        ("GET", "/v1/tokens", "list the tokens"),
+        ("POST", "/v1/tokens", "make a token"),
+        ("GET", "/v1/audit", "list what people and clients did"),
+    ):
+        refused = Api(make_token("read")).send(method, path, {})
+        assert f" may not {asked}: the permission " in said(refused)["detail"]
     unknown = Client(headers={"Authorization": "Token rly_x"}).get("/v1/jobs")
     assert "Authorization: Bearer" in said(unknown)["detail"]
 

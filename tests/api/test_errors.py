@@ -56,6 +56,18 @@ def test_an_error_is_a_problem_of_rfc_9457() -> None:
     assert document["errors"][0]["pointer"] == "/x"
 
 
+def test_what_is_none_of_a_few_is_refused_with_those_there_are() -> None:
+    body = {"action": "retri", "filter": "state:failed"}
+    refused = said(api().post("/v1/jobs/bulk", body))
+
+    assert [error["pointer"] for error in refused["errors"]] == ["/action"]
+    assert refused["detail"].startswith('/action: "retri" is none of cancel, ')
+    needless = said(api().post("/v1/jobs?wait=30s", {"task": ECHO}))
+    assert needless["detail"] == "wait: is unknown: this takes no parameters"
+    named = said(api().post("/v1/queues/default/resume", {"until": 1}))
+    assert named["errors"][0]["detail"] == "unknown: leave it out"
+
+
 def test_a_request_without_an_id_or_with_an_odd_one_gets_one() -> None:
     client = api("read")
 

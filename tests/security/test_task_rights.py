@@ -366,7 +366,7 @@ def test_a_refusal_names_what_is_missing(browser: Client) -> None:
     assert f"{missing} the task {CHARGE!r} asks" in told[0]
     assert f"{missing} the queue 'billing' asks" in told[1]
     assert told[2].startswith("/jobs/0: ")
-    assert f"is that of tokens which name the task {CHARGE!r}" in told[3]
+    assert f"is that of tokens which name the task {CHARGE!r} in full: make" in told[3]
 
 
 REST_BODY = {"task": CHARGE, "args": [1]}

@@ -109,3 +109,11 @@ def test_a_transaction_that_its_test_broke_is_the_tests_own_error() -> None:
 
     with pytest.raises(IntegrityError):
         break_it()
+
+
+def test_outside_of_its_block_it_says_how_it_is_used() -> None:
+    job = tasks.send.enqueue("her")
+
+    with pytest.raises(RelayError, match=r"with FakeWorker\(\.\.\.\) as worker"):
+        FakeWorker("mail").claim(job)
+    assert job.state == "queued"
