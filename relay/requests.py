@@ -43,7 +43,6 @@ __all__ = [
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
-
 NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
