@@ -19,7 +19,7 @@ from relay.conf import OWN_QUEUE, check_queue_name, get_settings
 from relay.engine.acts import ActReport
 from relay.exceptions import ArgumentError, Conflict, DecodeError, MissingKey, NotFound
 from relay.failure import Failure
-from relay.models import BulkOperation, BulkState
+from relay.models import LIVE_STATES, BulkOperation, BulkState, Job
 from relay.operations import matching
 from relay.operations.actor import Actor, why_of
 from relay.operations.filters import parse
@@ -155,6 +155,8 @@ def _waiting(queue: str) -> JobFilter:
 def cancel_bulk(act: Act, bulk_id: UUID) -> None:
     """Let a bulk operation go no further than the chunk it is at.
 
+    One that no job goes on with, be it deleted or cancelled itself, ends at once.
+
     Raises:
         NotAllowed: the actor lacks bulk_job.
         NotFound: there is none.
@@ -167,7 +169,8 @@ def cancel_bulk(act: Act, bulk_id: UUID) -> None:
     if bulk.state in _ENDED:
         raise Conflict(f"cannot cancel bulk operation {bulk_id}: it is {bulk.state}")
     rows.update(cancel_requested_at=Now())
-    if bulk.state == BulkState.QUEUED:
+    jobs = Job.objects.using(act.using).filter(pk=bulk.job_id, state__in=LIVE_STATES)
+    if bulk.state == BulkState.QUEUED or not jobs.exists():
         bulk.state = BulkState.CANCELLED
         rows.update(state=bulk.state, finished_at=Now())
         act.log("bulk.finished", "bulk operation finished", **_fields(bulk))

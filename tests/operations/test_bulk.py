@@ -156,6 +156,24 @@ def test_an_operation_that_has_not_begun_is_cancelled_at_once() -> None:
         operations.cancel_bulk(ROOT, uuid7())
 
 
+@pytest.mark.parametrize("fate", ["deleted", "cancelled"])
+def test_an_operation_whose_job_is_over_is_cancelled_at_once(fate: str) -> None:
+    for _ in range(9):
+        make_job("failed")
+    made = operations.start_bulk(ROOT, "retry", "state:failed")
+    steps(made, 1)
+    if fate == "deleted":
+        operations.delete_job(ROOT, made.job_id)
+    else:
+        operations.cancel_job(ROOT, made.job_id)
+
+    operations.cancel_bulk(ROOT, made.pk)
+
+    made.refresh_from_db()
+    assert made.state == "cancelled"
+    assert made.finished_at is not None
+
+
 def test_more_than_was_expected_is_refused_or_ends_the_operation() -> None:
     for _ in range(11):
         make_job("failed")
