@@ -272,6 +272,21 @@ def test_each_way_is_closed_without_the_permission_and_open_with_it(
     assert held() != before, (response.status_code, response.content[:2_000])
 
 
+def test_a_pattern_is_none_of_a_task_that_is_called_like_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = f"{CHARGE}*"
+    monkeypatch.setitem(_tasks, name, Task(charge, name=name, permission=ASKED))
+    made = operations.create_token(
+        actor(*PERMISSIONS), "t", scopes=["admin"], tasks=[name]
+    )
+
+    response = Api(made.secret).post("/v1/jobs", {"task": name, "args": [1]})
+
+    assert response.status_code == 403
+    assert not Job.objects.exists()
+
+
 OF_QUEUES = {"enqueue into a queue", "replay in a queue", "move"}
 OF_TASKS = {
     name: way for name, way in REST.items() if "queue" not in name and name != "move"
