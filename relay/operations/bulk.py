@@ -169,12 +169,17 @@ def cancel_bulk(act: Act, bulk_id: UUID) -> None:
     if bulk.state in _ENDED:
         raise Conflict(f"cannot cancel bulk operation {bulk_id}: it is {bulk.state}")
     rows.update(cancel_requested_at=Now())
-    jobs = Job.objects.using(act.using).filter(pk=bulk.job_id, state__in=LIVE_STATES)
-    if bulk.state == BulkState.QUEUED or not jobs.exists():
+    if bulk.state == BulkState.QUEUED or not _has_job(bulk, act.using):
         bulk.state = BulkState.CANCELLED
         rows.update(state=bulk.state, finished_at=Now())
         act.log("bulk.finished", "bulk operation finished", **_fields(bulk))
     act.note(bulk_id)
+
+
+def _has_job(bulk: BulkOperation, using: str) -> bool:
+    """Tell whether a job goes on with an operation, or will."""
+    jobs = Job.objects.using(using).filter(state__in=LIVE_STATES)
+    return bulk.job_id is not None and jobs.filter(pk=bulk.job_id).exists()
 
 
 def _checked(
