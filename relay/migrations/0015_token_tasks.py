@@ -4,7 +4,14 @@ import relay.models.fields
 
 # Columns that may be null and have no default: no row is rewritten. ACCESS EXCLUSIVE on
 # two small tables, for as long as a change of the catalogue takes. Workers and web
-# processes of the previous release go on: they neither read nor write them.
+# processes of the previous release go on: they neither read nor write them. Whoever
+# reads in a long transaction, such as a dump, is waited for, and whoever comes with a
+# token waits behind this: for two seconds at most, then the migration fails and is run
+# again.
+BOUND = """
+SELECT set_config('lock_timeout', '2s', true)
+WHERE current_setting('lock_timeout') = '0'
+"""
 
 # Migrated back, what was for some tasks alone must not come to be for all: neither
 # where the previous release runs, nor later, when the columns are there again, empty.
@@ -30,6 +37,7 @@ class Migration(migrations.Migration):
     dependencies = [("relay", "0014_job_blocked_and_failed_idx")]
 
     operations = [
+        migrations.RunSQL(BOUND, migrations.RunSQL.noop),
         migrations.AddField(
             model_name="apitoken",
             name="tasks",
@@ -42,5 +50,5 @@ class Migration(migrations.Migration):
             name="rights",
             field=models.JSONField(null=True),
         ),
-        migrations.RunSQL(migrations.RunSQL.noop, [REVOKE, END, MOVE]),
+        migrations.RunSQL(migrations.RunSQL.noop, [BOUND, REVOKE, END, MOVE]),
     ]

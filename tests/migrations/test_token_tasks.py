@@ -1,9 +1,11 @@
-"""Migrated back, what was for some tasks alone is not for all of them."""
+"""The limits of tokens and operations: none is lost, and nobody waits for them."""
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 from django.core.management import call_command
+from django.db import OperationalError, connection
 
 from relay.models import ApiToken, BulkOperation, Job
 from relay.operations import PERMISSIONS, Actor, start_bulk
@@ -42,3 +44,19 @@ def test_no_limit_is_lost_and_no_operation_that_has_none() -> None:
     assert BulkOperation.objects.get(pk=free.pk).state == "queued"
     revoked = ApiToken.objects.filter(revoked_at__isnull=False)
     assert list(revoked.values_list("name", flat=True)) == ["limited"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["relay_token", "relay_operation"])
+def test_a_dump_makes_the_migration_fail_and_no_caller_wait(table: str) -> None:
+    parameters = connection.get_connection_params()
+    for key in ("context", "cursor_factory"):
+        parameters.pop(key, None)
+    call_command("migrate", "relay", "0014", verbosity=0)
+    try:
+        with psycopg.connect(**parameters) as reader:
+            reader.execute(f"SELECT FROM {table}")
+            with pytest.raises(OperationalError, match="lock timeout"):
+                call_command("migrate", "relay", verbosity=0)
+    finally:
+        call_command("migrate", "relay", verbosity=0)
