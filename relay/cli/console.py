@@ -99,23 +99,28 @@ def _profile(
     if (server := getattr(options, "server", None)) is not None:
         return _of_server(server, environment)
     known = Profiles(file_of(environment))
-    if (name := getattr(options, "profile", None)) is not None:
-        return known.get(name)
-    if server := environment.get("RELAY_SERVER"):
+    name: str | None = getattr(options, "profile", None)
+    if name is None and (server := environment.get("RELAY_SERVER")):
         return _of_server(server, environment)
-    if name := environment.get("RELAY_PROFILE"):
-        return known.get(name)
-    return None if known.used is None else known.get(known.used)
+    name = name or environment.get("RELAY_PROFILE") or known.used
+    if name is None:
+        return None
+    found = known.get(name)
+    return found if found.token else Profile(found.server, _token(environment))
 
 
 def _of_server(server: str, environment: Mapping[str, str]) -> Profile:
     """Return a server with its token, of the environment or else of a profile of it."""
-    if token := environment.get("RELAY_TOKEN", "").strip():
+    if token := _token(environment):
         return Profile(server, token)
     for each in Profiles(file_of(environment)).by_name.values():
         if each.server == server.strip().rstrip("/"):
             return each
     return Profile(server)
+
+
+def _token(environment: Mapping[str, str]) -> str | None:
+    return environment.get("RELAY_TOKEN", "").strip() or None
 
 
 def _warn_of_plain_http(profile: Profile) -> None:

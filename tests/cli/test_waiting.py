@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 from django.db.models.functions import Now
+from pytest_django.live_server_helper import LiveServer
 
 from relay.cli.verbs import waiting
 from relay.models import Job, Output
+from relay.operations import Actor, create_token
 from relay.testing import live_worker
 from tests.cli.conftest import Run
 from tests.operations.factory import make_job
@@ -81,3 +83,18 @@ def test_a_bulk_operation_that_nobody_runs_goes_on_without_the_wait(relay: Run) 
     )
 
     assert result.code == 124
+
+
+def test_who_may_only_enqueue_is_told_the_job_that_is_not_waited_for(
+    script: Run, live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actor = Actor(name="root", source="system")
+    submit = create_token(actor, "few", scopes=["submit"]).secret
+    script("profile", "add", "here", live_server.url, stdin="\n")
+    script("profile", "use", "here")
+    monkeypatch.setenv("RELAY_TOKEN", submit)  # as the profile has none
+
+    refused = script("enqueue", ADD, "--args", "[1, 2]", "--wait", "-q")
+
+    assert (refused.code, refused.out) == (5, "")
+    assert f"enqueued {Job.objects.get().pk}" in refused.err

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from relay.cli import shown
-from relay.cli.errors import NotAllowedError
+from relay.cli.errors import CliError, NotAllowedError
 from relay.cli.flags import call_flags, write_flags
 from relay.cli.printer import inert
 from relay.cli.session import Session
@@ -148,7 +148,11 @@ def _enqueue(session: Session) -> None:
     job = session.transport.enqueue(body)
     if session.options.wait:
         ends_at = deadline(session.options.wait_timeout)
-        job = wait_for(session, job["id"], ends_at)
+        try:
+            job = wait_for(session, job["id"], ends_at)
+        except (CliError, KeyboardInterrupt):  # it is there, whatever ended the wait
+            session.say(f"enqueued {job['id']}")
+            raise
         session.show(
             job, lambda doc: shown.draw_job(session.printer, doc), ids=[job["id"]]
         )
