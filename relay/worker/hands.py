@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 
 from relay import traces
-from relay.conf import get_settings
+from relay.conf import OWN_QUEUE, get_settings
 from relay.engine.claim import ClaimedJob
 from relay.engine.connection import EngineConnection
 from relay.engine.crash import send_crashed
@@ -75,6 +75,11 @@ class Hands:
     def are_empty(self) -> bool:
         """Whether nothing is held, and every receiver has heard of what was."""
         return not (self.held or self.announcer.is_busy)
+
+    @property
+    def own_jobs(self) -> int:
+        """How many of relay's own jobs are held."""
+        return sum(job.queue == OWN_QUEUE for job in self.held.values())
 
     @property
     def is_behind(self) -> bool:

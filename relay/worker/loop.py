@@ -277,7 +277,7 @@ class Loop:
             if self._sweeps.are_due(now):
                 self._marks.sweep()
                 # First, and only here: what is seldom there slows no other claim.
-                queues = (OWN_QUEUE, *queues)
+                queues = queues if self._hands.own_jobs else (OWN_QUEUE, *queues)
             spans = self._marks.spans(queues)
             sent_at = time.monotonic()
         try:
@@ -341,7 +341,9 @@ class Loop:
             if held.setdefault(job.id, job) is not job:
                 held[job.id] = job
                 continue  # handed out again after the database went back: it runs on
-            if not job.crashes or self._runs_apart(job):
+            if job.queue == OWN_QUEUE and self._hands.own_jobs > 1:
+                self._end_unstarted(job, "release")  # they are long: one at a time
+            elif not job.crashes or self._runs_apart(job):
                 together.append(job)
             elif self._pool.oldest_seconds() > ALONE_SECONDS:
                 self._put_off(job)  # it would only wait, and the others with it

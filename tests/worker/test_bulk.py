@@ -6,6 +6,7 @@ import os
 import signal
 
 import pytest
+from django.db import transaction
 from django.db.models.functions import Now
 
 from relay import operations
@@ -40,3 +41,30 @@ def test_an_operation_outlives_the_process_that_runs_it(
         count
     )
     assert worker.stop() == 0
+
+
+def test_operations_leave_slots_to_other_jobs(
+    database: Database, workers: Workers
+) -> None:
+    database.enqueue("quick", count=1, state="failed", queue="away", wake=False)
+    root = Actor(name="root", source="cli")
+    made = [operations.start_bulk(root, "retry", "queue:away") for _ in range(3)]
+    with transaction.atomic():
+        list(BulkOperation.objects.select_for_update())  # none of them gets on
+        worker = workers.start("-c", "2")
+        until(lambda: under_way(database) == 1)
+
+        database.enqueue("quick", count=20)
+        until(lambda: database.states().get("completed") == 20)
+
+        assert under_way(database) == 1
+    ids = [each.pk for each in made]
+    ended = BulkOperation.objects.filter(pk__in=ids, state="completed")
+    until(lambda: ended.count() == 3)
+    assert worker.stop() == 0
+
+
+def under_way(database: Database) -> int:
+    return database.ask(
+        "SELECT count(*) FROM relay_job WHERE task = 'relay.bulk' AND state = 'running'"
+    )
