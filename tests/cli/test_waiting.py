@@ -98,3 +98,10 @@ def test_who_may_only_enqueue_is_told_the_job_that_is_not_waited_for(
 
     assert (refused.code, refused.out) == (5, "")
     assert f"enqueued {Job.objects.get().pk}" in refused.err
+
+
+def test_a_job_without_a_log_is_told_what_keeps_one(relay: Run) -> None:
+    result = relay("logs", make_job("completed").pk)
+
+    assert (result.code, result.out) == (0, "")
+    assert "capture_logs=True" in result.err

@@ -108,7 +108,10 @@ def _logs(session: Session) -> None:
         session.printer.flush()
         if not session.options.follow or job["state"] in FINAL:
             if not logs and session.printer.mode == "people":
-                session.say("nothing is kept of what it logged")
+                session.say(
+                    "nothing is kept of what it logged: @task(capture_logs=True) or "
+                    "RELAY['CAPTURE_LOGS'] keeps it"
+                )
             return
         time.sleep(_LOOK_SECONDS)
 
