@@ -75,6 +75,8 @@ def test_marks_are_read_by_the_index_however_much_else_is_on_record() -> None:
     operations.mark(ADA, "deploy")
     values = {"target": marks.MARKED, "most": 200, "span": HOUR}
 
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE relay_audit")
     with bounded_read("default", bitmaps=True), connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN {marks.MARKS}", values)
         plan = "\n".join(line for [line] in cursor.fetchall())
