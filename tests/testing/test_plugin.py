@@ -87,7 +87,7 @@ def test_the_fixture_and_the_marker_work_and_touch_no_other_test(
         check=False,
     )
 
-    assert "6 passed" in done.stdout, done.stdout + done.stderr
+    assert "7 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_pytest_finds_the_plugin_of_an_installed_relay() -> None:
