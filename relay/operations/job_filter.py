@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 # What no index serves is looked for among this many of the newest jobs.
-NEWEST: Final = 100_000
+NEWEST: Final = 50_000
 # Of a schedule, the jobs of so many of its latest occurrences.
 LATEST_OCCURRENCES: Final = 1_000
 # Free words are looked for in the errors of jobs that ended so long ago at most.
