@@ -400,23 +400,6 @@ INDEXES = {
 }
 
 
-@pytest.fixture
-def counted_jobs(db: None) -> None:
-    """Jobs of each state, which the planner knows of: of none it takes any index."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO relay_job "
-            "(id, task, queue, args, state, finished_at, worker_id) "
-            "SELECT gen_random_uuid(), 'app.task', 'default', '{}', state, "
-            "CASE WHEN state = ANY(%s) THEN now() END, "
-            "CASE state WHEN 'running' THEN gen_random_uuid() END "
-            "FROM unnest(%s::text[]) AS state, generate_series(1, 300)",
-            [["completed", "failed", "cancelled"], list(INDEXES)],
-        )
-        cursor.execute("ANALYZE relay_job")
-        cursor.execute("SET LOCAL enable_seqscan = off")
-
-
 @pytest.mark.usefixtures("counted_jobs")
 @pytest.mark.parametrize("state", INDEXES)
 @pytest.mark.parametrize("text", ["queue:mail", "task:a.*", "tag:vip", "args.x:1"])

@@ -332,6 +332,7 @@ PLANS = {
 }
 
 
+@pytest.mark.usefixtures("counted_jobs")
 @pytest.mark.parametrize("text", PLANS)
 def test_every_qualifier_goes_by_an_index(text: str) -> None:
     wanted = parse(text)
@@ -366,6 +367,7 @@ ORDERED = {
 }
 
 
+@pytest.mark.usefixtures("counted_jobs")
 @pytest.mark.parametrize(("text", "word"), ORDERED)
 def test_every_order_is_that_of_an_index(text: str, word: str) -> None:
     wanted = parse(text)
