@@ -124,27 +124,22 @@ class Http:
         Raises:
             CliError: by the status, and by the code of its answer.
         """
-        found = self._sent(
-            method, path, query=query, body=body, seconds=seconds, also=also
-        )
-        return self._document(found)
+        request = self._request(method, path, "application/json", query, body)
+        return self._document(self._sent(request, seconds, also))
 
     def read(self, path: str) -> str:
         """Return the text that a server answers; raises as ask()."""
-        found = self._sent("GET", path, accept="text/plain")
+        found = self._sent(self._request("GET", path, "text/plain"), ANSWER_SECONDS)
         return found.decode(errors="replace")
 
-    def _sent(
+    def _request(
         self,
         method: str,
         path: str,
-        *,
+        accept: str,
         query: Mapping[str, object] | None = None,
         body: Mapping[str, Any] | None = None,
-        seconds: float = ANSWER_SECONDS,
-        also: tuple[int, ...] = (),
-        accept: str = "application/json",
-    ) -> bytes:
+    ) -> Request:
         given = {name: v for name, v in (query or {}).items() if v is not None}
         address = f"{self.url}/{path}" + (f"?{urlencode(given)}" if given else "")
         headers = {**self._headers, "Accept": accept}
@@ -153,9 +148,13 @@ class Http:
             data = json.dumps(body or {}).encode()
             headers["Content-Type"] = "application/json"
         # The scheme was checked.
-        request = Request(  # noqa: S310
+        return Request(  # noqa: S310
             address, data=data, headers=headers, method=method
         )
+
+    def _sent(
+        self, request: Request, seconds: float, also: tuple[int, ...] = ()
+    ) -> bytes:
         try:
             status, text, location = self._answered(request, seconds)
         except (OSError, http.client.HTTPException, UnicodeError) as error:
