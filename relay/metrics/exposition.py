@@ -31,8 +31,8 @@ def render(accept: str = "", collector: Collector | None = None) -> tuple[bytes,
     encode, content_type = choose_encoder(accept)
     # Made anew: what the process has registered would be there twice.
     registry = CollectorRegistry()
-    if _folder() is not None:
-        multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call] # untyped
+    if (folder := _folder()) is not None:
+        registry.register(_Shared(folder))
     else:
         registry.register(_Process(has_gauges=collector is None))
     if collector is not None:
@@ -55,6 +55,25 @@ class _Process:
         for family in REGISTRY.collect():
             if self._has_gauges or family.name not in DATABASE:
                 yield family
+
+
+class _Shared:
+    """What all processes that share the folder have registered."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collect(self):  # type: ignore[no-untyped-def] # as the registry's own
+        # One that a process makes at this instant is empty, and cannot be read.
+        files = [str(path) for path in self._folder.glob("*.db") if _size(path)]
+        return multiprocess.MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call] # untyped
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _folder() -> Path | None:

@@ -13,6 +13,7 @@ from textwrap import dedent
 import pytest
 from django.test import override_settings
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.values import MultiProcessValue
 
 from relay.buckets import FINE
 from relay.metrics import exposition
@@ -82,6 +83,18 @@ def test_a_gauge_that_the_host_shows_itself_is_not_there_twice(
 
     assert text.count("# TYPE relay_workers gauge") == 1
     assert alone.count("# TYPE relay_workers gauge") == 1
+
+
+def test_a_process_that_makes_its_files_now_hides_nobody_elses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    ours = MultiProcessValue(lambda: 7)
+    ours("counter", "relay_a", "relay_a_total", (), (), "Of another.").inc(3)
+    for kind in ("counter", "histogram", "gauge_livesum"):
+        (tmp_path / f"{kind}_99999999.db").touch()
+
+    assert "relay_a_total 3.0" in exposition.render()[0].decode()
 
 
 def test_tasks_past_the_limit_are_one(registry: CollectorRegistry) -> None:

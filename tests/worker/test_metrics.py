@@ -40,7 +40,8 @@ class Scrapes:
         self.all: list[dict[str, float]] = []
 
     def take(self) -> str:
-        _, text = ask(self._port, "/metrics", self._headers)
+        status, text = ask(self._port, "/metrics", self._headers)
+        assert status == 200, text
         self.all.append({name: float(value) for name, value in COUNTED.findall(text)})
         return text
 
