@@ -16,6 +16,7 @@ from relay.engine import control, matching
 from relay.engine.acts import ActReport
 from relay.exceptions import ArgumentError, RelayError
 from relay.labels import check_tag
+from relay.nearest import unknown
 from relay.options import check_task_name
 from relay.tasks import Task
 
@@ -189,11 +190,8 @@ def _read(
     if allowed is _CANCELLABLE:
         known -= {"finished_after", "finished_before"}
     known |= set(_Filter.__annotations__)
-    if unknown := which.keys() - known:
-        raise ArgumentError(
-            f"unknown filter {', '.join(sorted(unknown))}: there are "
-            f"{', '.join(sorted(known))}"
-        )
+    if none := which.keys() - known:
+        raise ArgumentError(f"unknown filter {unknown(none, known)}")
     asked = {name: value for name, value in which.items() if value is not None}
     if not asked:
         raise ArgumentError(

@@ -17,6 +17,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from relay.conf import MOST, check_queue_name
 from relay.exceptions import ArgumentError
 from relay.labels import check_meta, check_tags
+from relay.nearest import unknown
 from relay.retention import DEFAULT, Default, Retention
 from relay.retry import BackoffRule, Errors, RetryRules
 from relay.unique import Unique
@@ -262,10 +263,7 @@ def _check_sensitive(value: object) -> None:
 
 def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
     if not options.keys() <= known:
-        unknown = ", ".join(sorted(options.keys() - known))
-        raise ArgumentError(
-            f"unknown option {unknown}: there are {', '.join(sorted(known))}"
-        )
+        raise ArgumentError(f"unknown option {unknown(options.keys() - known, known)}")
     if "queue" in options:
         _check_queue(options["queue"])
     if "priority" in options:
@@ -412,6 +410,8 @@ def check_task_name(name: object) -> str:
             pass
         else:
             return name
+    if callable(name):
+        raise ArgumentError(f"{name!r} is no name of a task: call its enqueue(...)")
     raise ArgumentError(
         f"{name!r} cannot name a task: use 1 to 200 characters without spaces"
     )

@@ -33,6 +33,7 @@ from relay.backends.running import Declared, speaking
 from relay.backends.values import to_json
 from relay.conf import check_queue_name, get_settings
 from relay.exceptions import ArgumentError, TaskNameConflict
+from relay.nearest import unknown
 from relay.options import TaskOptions, check_enqueue_options, check_task_options
 from relay.requests import JobRequest
 
@@ -141,12 +142,8 @@ class RelayBackend(BaseTaskBackend):
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
         try:
-            unknown = self.options.keys() - _OPTIONS
-            if unknown:
-                raise ArgumentError(
-                    f"unknown option {', '.join(sorted(map(str, unknown)))}: there are "
-                    f"{', '.join(sorted(_OPTIONS))}"
-                )
+            if none := self.options.keys() - _OPTIONS:
+                raise ArgumentError(f"unknown option {unknown(none, _OPTIONS)}")
             check_task_options(self.options)
             tasks.declare_queues(self.queues)
         except (ArgumentError, ValueError) as error:

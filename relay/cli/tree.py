@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from relay.cli.flags import output_flags
 from relay.cli.variables import flags_of
+from relay.nearest import meant
 
 if TYPE_CHECKING:
     from relay.cli.session import Session
@@ -68,8 +68,10 @@ class Noun(argparse.ArgumentParser):
         flags = [each for each in left if each.startswith("-")]
         if flags:
             name = flags[0].partition("=")[0]
-            self.error(f"{said}{_nearest(name, self._option_string_actions)}")
-        if near := _nearest(left[0], self.beside):
+            self.error(
+                f"{said}{meant(name, self._option_string_actions, alike=_ALIKE)}"
+            )
+        if near := meant(left[0], self.beside, alike=_ALIKE):
             self.error(f"{said}{near}")
         advice = self.advise(left) if self.advise else self._advice(left)
         self.error(f"{said} ({advice})")
@@ -90,11 +92,6 @@ class Noun(argparse.ArgumentParser):
 def variables_of(path: Sequence[str]) -> str:
     """Return how the variables of a verb's own flags begin: RELAY_JOBS_LS."""
     return "_".join(["RELAY", *path]).replace("-", "_").upper()
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    found = get_close_matches(word, known, n=1, cutoff=_ALIKE)
-    return f" (did you mean {found[0]}?)" if found else ""
 
 
 def _first_word(given: list[str]) -> int:

@@ -22,6 +22,7 @@ from relay.exceptions import ArgumentError
 from relay.ids import read_id
 from relay.labels import check_tag
 from relay.models import JobState
+from relay.nearest import meant
 from relay.operations.first_line import first_line
 from relay.operations.job_filter import FilterError, IdPrefix, JobFilter, Term
 from relay.redaction import is_secret_name
@@ -161,8 +162,8 @@ def _term(name: str, given: Iterable[str], now: datetime) -> Term:
     read = _READERS.get(name)
     if read is None:
         raise FilterError(
-            f"unknown qualifier {name!r}: there are {', '.join(QUALIFIERS)}; a text "
-            "with a colon is quoted",
+            f"unknown qualifier {name!r}{meant(name, QUALIFIERS)}: there are "
+            f"{', '.join(QUALIFIERS)}; a text with a colon is quoted",
             name,
         )
     try:

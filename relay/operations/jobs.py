@@ -22,6 +22,7 @@ from relay.exceptions import (
     UnknownQueue,
 )
 from relay.handles import JobHandle
+from relay.nearest import unknown
 from relay.operations.actor import Actor
 from relay.operations.calls import JobCall, check_own, encoder, original_of, request_of
 from relay.operations.registry import Act, operation
@@ -364,11 +365,9 @@ def edit_job(
 
 
 def _edit_of(act: Act, job_id: UUID, options: EditOptions) -> edit.Edit:
-    if unknown := options.keys() - EditOptions.__annotations__.keys():
-        raise ArgumentError(
-            f"a job has no {', '.join(sorted(unknown))} to edit: there are "
-            f"{', '.join(sorted(EditOptions.__annotations__))}"
-        )
+    known = EditOptions.__annotations__
+    if none := options.keys() - known:
+        raise ArgumentError(f"unknown option of an edit: {unknown(none, known)}")
     if not options:
         raise ArgumentError("nothing is given that shall change")
     rest: dict[str, Any] = {

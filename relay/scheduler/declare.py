@@ -8,6 +8,7 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from relay import codec
 from relay.exceptions import EncodeError, ScheduleError
+from relay.nearest import unknown
 from relay.scheduler.catchup import CatchUpPolicy
 from relay.scheduler.cron import load_zone, parse
 from relay.scheduler.exclusions import join, read_exclusions
@@ -209,9 +210,7 @@ def _check_options(word: str, options: ScheduleOptions) -> None:
     known = ScheduleOptions.__annotations__
     for name, value in options.items():
         if name not in known:
-            raise ScheduleError(
-                f"@{word} has no option {name}: there are {', '.join(sorted(known))}"
-            )
+            raise ScheduleError(f"@{word} has no option {unknown([name], known)}")
         if name in _EXPECTED and (value is not None or name in _NEVER_NONE):
             _check(name, value, *_EXPECTED[name])
 

@@ -171,12 +171,18 @@ def test_failure_123_options_out_of_range_are_refused_by_name(
         ),
         ({"deadline": timedelta(1)}, "unknown option deadline"),
         ({"run_in": timedelta(1)}, "unknown option run_in"),
+        ({"max_retry": 5}, r"max_retry \(did you mean max_retries\?\): there are"),
     ],
     ids=str,
 )
 def test_what_a_task_cannot_be_told_is_refused(options: Any, named: str) -> None:
     with pytest.raises(ArgumentError, match=named):
         task(**options)
+
+
+def test_a_task_in_the_place_of_its_name_is_sent_to_its_enqueue() -> None:
+    with pytest.raises(ArgumentError, match=r"<Task .*call its enqueue"):
+        tasks.enqueue(add, 1)  # type: ignore[arg-type] # the mistake itself
 
 
 @pytest.mark.parametrize(
