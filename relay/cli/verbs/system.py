@@ -24,8 +24,6 @@ def grow(root: Branch) -> None:
         _stats,
         "show queues, workers and rates",
         flags.watch_flags(),
-        details="Show queues, workers and rates: as tables on a terminal, and as JSON "
-        "to a file or a program, also without --json.",
     )
     tasks = root.noun("tasks", "list and show the tasks that may be enqueued")
     tasks.verb("ls", _tasks, "list tasks")
@@ -102,9 +100,6 @@ def _stats(session: Session) -> None:
 
     def draw() -> None:
         stats = session.transport.get_stats()
-        if session.printer.mode == "people" and not session.printer.is_terminal:
-            session.printer.document(stats)
-            return
         session.show(stats, lambda doc: draw_stats(session, doc))
 
     session.watch(options.interval if options.watch else None, draw)
