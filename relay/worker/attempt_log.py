@@ -122,7 +122,7 @@ def _fields(job: ClaimedJob, event: str, begun_at: float) -> dict[str, Any]:
         "failures": job.failures,
         "max_retries": job.max_retries,
         "wait_s": job.wait_s,
-        "duration_s": time.monotonic() - begun_at,
+        "duration_s": round(time.monotonic() - begun_at, 6),
     }
     if get_settings().log_args:
         fields["arguments"] = logged_arguments(job.task, job.args)

@@ -434,7 +434,8 @@ class Parent:
     def _drained_for(self) -> float | None:
         if self._drain_by is None:
             return None
-        return time.monotonic() - self._drain_by + self._grace.total_seconds()
+        began_at = self._drain_by - self._grace.total_seconds()
+        return round(time.monotonic() - began_at, 6)
 
     def _kill_everybody(self) -> None:
         for place in (*self._places, self._keeper):

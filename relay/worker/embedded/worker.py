@@ -334,7 +334,8 @@ class EmbeddedWorker:
         self._close_files()
         waited_s = None
         if self._drain_by is not None:
-            waited_s = time.monotonic() - self._drain_by + self._grace.total_seconds()
+            began_at = self._drain_by - self._grace.total_seconds()
+            waited_s = round(time.monotonic() - began_at, 6)
         logger.info(
             "stopped",
             extra={
