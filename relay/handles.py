@@ -262,7 +262,7 @@ class JobHandle(Generic[R_co]):
                 f"job {self.id} has not ended, and waiting for it inside a transaction "
                 "would hold that open, with its locks; a job enqueued in it cannot "
                 "even start: wait after the atomic() block, or let the job itself do "
-                "what has to follow"
+                "what has to follow; a test runs it first, by relay.testing.drain()"
             )
         return None
 

@@ -47,7 +47,7 @@ def check_tasks(**_: object) -> list[CheckMessage]:
             f"the task {made.name!r} stands in {made.function.__module__}, which "
             "workers cannot import: its jobs would be handed back until they fail",
             "Move the function into the tasks.py of an installed app.",
-            obj=made.function,
+            obj=made.name,
         )
         for made in all_tasks().values()
         if not _is_importable(made.function.__module__)
@@ -74,7 +74,7 @@ def check_sensitive(**_: object) -> list[CheckMessage]:
             f"the task {made.name!r} has sensitive arguments, and "
             "RELAY['ENCRYPTION_KEYS'] is empty: its jobs cannot be enqueued",
             "Give a key, as docs/howto/sensitive-arguments.md shows.",
-            obj=made.function,
+            obj=made.name,
         )
         for made in all_tasks().values()
         if made.sensitive
@@ -91,7 +91,7 @@ def check_memory_limits(**_: object) -> list[CheckMessage]:
             f"the task {made.name!r} has a memory_limit, and {sys.platform} does not "
             "hold processes to one: its handlers may take any amount",
             "Run its workers on Linux.",
-            obj=made.function,
+            obj=made.name,
         )
         for made in all_tasks().values()
         if made.memory_limit is not None
@@ -176,7 +176,7 @@ def check_arguments(**_: object) -> list[CheckMessage]:
             f"the parameter {name!r} of the task {made.name!r} {reason}",
             "Pass plain values, or the key by which the handler looks it up; what can "
             "travel stands in docs/reference/arguments.md.",
-            obj=made.function,
+            obj=made.name,
         )
         for made in all_tasks().values()
         for name, reason in _find_uncarried(made)

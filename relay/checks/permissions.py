@@ -20,7 +20,7 @@ def check_permissions(**_: object) -> list[CheckMessage]:
     """E013: a permission is not written app.codename, or of an app that is not here."""
     relay = readable_settings()
     asked: list[tuple[str, str, object]] = [
-        (f"the task {made.name!r}", made.permission, made.function)
+        (f"the task {made.name!r}", made.permission, made.name)
         for made in all_tasks().values()
         if made.permission is not None
     ]
