@@ -32,9 +32,20 @@ FROM relay_schedule WHERE id = %(schedule_id)s::uuid
 """
 
 # What a person starts counts as a run that later ones may have to wait for. The row is
-# locked to the end of the transaction: no scheduler decides meanwhile.
+# locked to the end of the transaction: no scheduler decides meanwhile. Locked by a
+# statement before: the jobs that NOTE_OPEN sees are those of every run before it.
+LOCK_OPEN: Final = """
+SELECT FROM relay_schedule WHERE id = %(schedule_id)s::uuid AND overlap <> 'allow'
+FOR NO KEY UPDATE
+"""
+
+# Those that have ended are left out, or the row would grow with each run.
 NOTE_OPEN: Final = f"""
-UPDATE relay_schedule SET open_jobs = ({OPEN_JOBS}) || %(job_id)s::uuid
+UPDATE relay_schedule SET open_jobs = ARRAY(
+    SELECT job.id FROM relay_job AS job
+    WHERE job.id = ANY({OPEN_JOBS})
+      AND job.state NOT IN ('completed', 'failed', 'cancelled')
+) || %(job_id)s::uuid
 WHERE id = %(schedule_id)s::uuid AND overlap <> 'allow'
 """  # noqa: S608 - joins a constant, no value
 
@@ -94,6 +105,7 @@ def run_now(
                 raise ScheduleError(f"schedule {schedule_id} does not exist")
             job = make_job(_Row(*found))
             values = {"job_id": job.id, "schedule_id": schedule_id, "actor": actor}
+            cursor.execute(LOCK_OPEN, values)
             cursor.execute(NOTE_OPEN, values)
             cursor.execute(NOTE_RUN, {**values, "why": written(why)})
         _insert(job, using=using)

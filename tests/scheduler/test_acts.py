@@ -6,7 +6,7 @@ import threading
 from uuid import UUID
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from relay.exceptions import ScheduleError
 from relay.ids import uuid7
@@ -65,6 +65,41 @@ def test_run_now_of_a_deleted_schedule_enqueues_nothing() -> None:
         acts.run_now(uuid7(), actor=None, using="default")
 
     assert not Job.objects.exists()
+
+
+def test_run_now_leaves_nothing_on_the_row_of_runs_that_have_ended() -> None:
+    schedule = make(overlap="skip")
+    first, second = (
+        acts.run_now(schedule.id, actor=None, using="default") for _ in range(2)
+    )
+    Job.objects.filter(id=first).update(state="completed")
+
+    third = acts.run_now(schedule.id, actor=None, using="default")
+
+    schedule.refresh_from_db()
+    assert schedule.open_jobs == [second, third]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_run_now_keeps_the_run_that_another_has_just_started() -> None:
+    schedule = make(overlap="skip")
+    made: list[UUID] = []
+
+    def run() -> None:
+        try:
+            made.append(acts.run_now(schedule.id, actor=None, using="default"))
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    with duty_connection() as watch, transaction.atomic():
+        made.append(acts.run_now(schedule.id, actor=None, using="default"))
+        thread.start()
+        wait_until_blocked(watch)
+    thread.join(60)
+
+    schedule.refresh_from_db()
+    assert schedule.open_jobs == made
 
 
 def test_set_enabled_changes_those_that_stand_otherwise() -> None:
