@@ -19,6 +19,7 @@ from relay.conf import get_settings
 from relay.exceptions import SettingsError
 
 __all__ = [
+    "LONGEST_TIMEOUT",
     "ON_DEMAND",
     "OTHER_VENDOR_REMEDY",
     "EngineConnection",
@@ -65,6 +66,8 @@ _TCP: Final = {
 
 # From this version on the server ends a transaction that takes too long by itself.
 _TRANSACTION_TIMEOUT_SINCE: Final = 17_00_00
+# Its timeouts are milliseconds in an int: 24.8 days.
+LONGEST_TIMEOUT: Final = timedelta(milliseconds=2**31 - 1)
 
 _T = TypeVar("_T")
 
@@ -175,43 +178,17 @@ def connect(alias: str, *, role: Role, name: str) -> EngineConnection:
     """
     check_vendor(alias)
     relay = get_settings()
-    wrapper = connections[alias or DEFAULT_DB_ALIAS]
-    parameters: dict[str, Any] = wrapper.get_connection_params()
-    assume_role = wrapper.settings_dict["OPTIONS"].get("assume_role")
-    for key in ("context", "cursor_factory", "prepare_threshold"):
-        parameters.pop(key, None)
-    statement_seconds = min(
-        _STATEMENT_TIMEOUT, relay.lease * _STATEMENT_PART_OF_LEASE
-    ).total_seconds()
-    parameters = {
-        **_TCP,
-        "connect_timeout": 3,
-        **parameters,
-        "application_name": f"relay {name}"[:63],
-    }
+    timeout = min(_STATEMENT_TIMEOUT, relay.lease * _STATEMENT_PART_OF_LEASE)
     connection = EngineConnection.connect(
-        autocommit=True, prepare_threshold=None, **parameters
+        autocommit=True, prepare_threshold=None, **_parameters(alias, name)
     )
-    connection.answer_seconds = 2 * statement_seconds + 0.5
+    connection.answer_seconds = 2 * timeout.total_seconds() + 0.5
     if role == "hot":
         set_json_loads(_loads_or_none, connection)
         if not relay.transaction_pooler:
             # None would refuse to prepare even what asks for it.
             connection.prepare_threshold = ON_DEMAND
-    milliseconds = str(max(1, round(statement_seconds * 1000)))
-    values = {
-        "statement_timeout": milliseconds,
-        "lock_timeout": milliseconds,
-        "idle_in_transaction_session_timeout": "60000",
-        # SKIP LOCKED raises serialization failures under a stricter default.
-        "default_transaction_isolation": "read committed",
-        **(_PINNED if role == "hot" else {}),
-        **({"role": assume_role} if assume_role else {}),
-    }
-    if role == "hot" and connection.info.server_version >= _TRANSACTION_TIMEOUT_SINCE:
-        # A process that stands still between a claim and its transaction's end holds
-        # the jobs locked: nobody could take them when its lease is over.
-        values["transaction_timeout"] = str(relay.lease // timedelta(milliseconds=1))
+    values = _session_settings(alias, role, timeout, connection.info.server_version)
     try:
         if relay.transaction_pooler:
             # default_transaction_isolation cannot change once a block has begun.
@@ -224,6 +201,47 @@ def connect(alias: str, *, role: Role, name: str) -> EngineConnection:
         connection.close()
         raise
     return connection
+
+
+def _parameters(alias: str, name: str) -> dict[str, Any]:
+    """Return what psycopg connects with: the alias's own, where it says something."""
+    wrapper = connections[alias or DEFAULT_DB_ALIAS]
+    parameters: dict[str, Any] = wrapper.get_connection_params()
+    for key in ("context", "cursor_factory", "prepare_threshold"):
+        parameters.pop(key, None)
+    return {
+        **_TCP,
+        "connect_timeout": 3,
+        **parameters,
+        "application_name": f"relay {name}"[:63],
+    }
+
+
+def _session_settings(
+    alias: str, role: Role, timeout: timedelta, server_version: int
+) -> dict[str, str]:
+    """Return what holds for every statement, by the names of PostgreSQL's settings."""
+    milliseconds = str(max(1, round(timeout.total_seconds() * 1000)))
+    assume_role = (
+        connections[alias or DEFAULT_DB_ALIAS]
+        .settings_dict["OPTIONS"]
+        .get("assume_role")
+    )
+    values = {
+        "statement_timeout": milliseconds,
+        "lock_timeout": milliseconds,
+        "idle_in_transaction_session_timeout": "60000",
+        # SKIP LOCKED raises serialization failures under a stricter default.
+        "default_transaction_isolation": "read committed",
+        **(_PINNED if role == "hot" else {}),
+        **({"role": assume_role} if assume_role else {}),
+    }
+    if role == "hot" and server_version >= _TRANSACTION_TIMEOUT_SINCE:
+        # A process that stands still between a claim and its transaction's end holds
+        # the jobs locked: nobody could take them when its lease is over.
+        lease = min(get_settings().lease, LONGEST_TIMEOUT)
+        values["transaction_timeout"] = str(lease // timedelta(milliseconds=1))
+    return values
 
 
 def _loads_or_none(document: str | bytes) -> Any:

@@ -13,7 +13,10 @@ from relay.engine.connection import EngineConnection
 from relay.engine.finish import Settled
 from relay.retry import Backoff
 
-__all__ = ["send_crashed"]
+__all__ = ["crash_delays", "send_crashed"]
+
+# A later crash waits as long as this one: a limit may be meant as none.
+_MOST_DELAYS: Final = 1_000
 
 # The rules of lease.SETTLE_DEAD_CHILD, row by row and fenced as a finish: the first
 # crash is ready again at once, later ones wait, the last is poison; a job that was
@@ -79,6 +82,14 @@ WITH crashed AS MATERIALIZED (
 )
 
 
+def crash_delays(backoff: Backoff, crash_limit: int) -> list[float]:
+    """Return how many seconds a job waits after its first, second … crash."""
+    return [
+        min(backoff.delay(crashes), LONGEST).total_seconds()
+        for crashes in range(min(crash_limit, _MOST_DELAYS))
+    ]
+
+
 def send_crashed(
     connection: EngineConnection,
     outcomes: Sequence[Settled],
@@ -106,10 +117,7 @@ def send_crashed(
                 "id": str(outcome.id),
                 "attempt": outcome.attempt,
                 "reason": outcome.error_message,
-                "delay_s": [
-                    min(backoff.delay(crashes), LONGEST).total_seconds()
-                    for crashes in range(crash_limit)
-                ],
+                "delay_s": crash_delays(backoff, crash_limit),
             }
             for outcome in sorted(outcomes, key=lambda outcome: outcome.id)
         ]

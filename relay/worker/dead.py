@@ -11,6 +11,7 @@ import psycopg
 
 from relay.conf import get_settings
 from relay.engine.connection import EngineConnection
+from relay.engine.crash import crash_delays
 from relay.engine.finish import is_bad_row, read_finished, send_settled
 from relay.engine.holdings import DeadChild, settle_dead_child
 from relay.engine.lease import Ready, set_state
@@ -27,10 +28,7 @@ def read_dead(message: Mapping[str, Any]) -> DeadChild:
     return DeadChild(
         worker_id=UUID(message["worker"]),
         started=[(UUID(job_id), attempt) for job_id, attempt in message["started"]],
-        delays=[
-            settings.backoff.delay(crashes).total_seconds()
-            for crashes in range(settings.crash_limit)
-        ],
+        delays=crash_delays(settings.backoff, settings.crash_limit),
         timed_out=read_timed_out(message),
         is_charged=message["is_charged"],
         reason=message["reason"],

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from django.db.utils import Error as DatabaseFailure
 
 from relay.conf import get_settings
 from relay.engine.claim import ClaimedJob
-from relay.engine.connection import is_outage
+from relay.engine.connection import LONGEST_TIMEOUT, is_outage
 from relay.engine.finish import Completed, Written, completions
 from relay.exceptions import LeaseLost, RelayError, SettingsError
 
@@ -41,6 +42,7 @@ _LOCK_TIMEOUT: Final = "SET LOCAL lock_timeout = '5s'"
 _LOOK_AFTER_SECONDS: Final = (0.0, 0.2, 1.0, 3.0)
 # The server's own word for a commit of which it is not known whether it took place.
 _COMPLETION_UNKNOWN: Final = "40003"
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class _Lost(LeaseLost):
@@ -146,9 +148,9 @@ def _finish(connection: BaseDatabaseWrapper, done: Completed, worker_id: UUID) -
     Raises:
         LeaseLost: another holds the job, or it has ended.
     """
-    lease = get_settings().lease
+    lease = min(get_settings().lease, LONGEST_TIMEOUT)
     with connection.cursor() as cursor:
-        cursor.execute(_BOUND.format(milliseconds=int(lease.total_seconds() * 1000)))
+        cursor.execute(_BOUND.format(milliseconds=lease // _MILLISECOND))
         for statement, values in completions([done], worker_id=worker_id):
             cursor.execute(statement, values)
             if not cursor.fetchall():

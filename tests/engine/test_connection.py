@@ -71,6 +71,16 @@ def test_statement_may_last_a_sixth_of_a_lease_and_five_seconds_at_most(
     assert row == [(str(milliseconds),)] * 2
 
 
+def test_a_lease_longer_than_a_timeout_of_the_server_connects(
+    transactional_db: None,
+) -> None:
+    with override_settings(RELAY={"LEASE": timedelta(days=30)}):
+        connection = connect("default", role="hot", name="tests")
+
+    with connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
 @pytest.mark.parametrize("role", ["hot", "duty", "listen"])
 def test_isolation_is_read_committed_whatever_the_alias_says(
     role: Any, monkeypatch: pytest.MonkeyPatch
