@@ -9,9 +9,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-__all__ = ["Bell"]
+__all__ = ["Bell", "readable"]
 
 _CHUNK_BYTES: Final = 4_096
+# poll() takes milliseconds as a C int: whoever waits for longer looks once a day.
+_LONGEST_SECONDS: Final = 86_400.0
+
+
+def readable(readers: Sequence[Any], seconds: float) -> list[Any]:
+    """Wait until one of these can be read; return those that can.
+
+    Not by select(): a process may have more descriptors than that knows.
+    """
+    poll = select.poll()
+    for reader in readers:
+        poll.register(reader, select.POLLIN)
+    ready = dict(poll.poll(min(max(0.0, seconds), _LONGEST_SECONDS) * 1_000))
+    return [reader for reader in readers if _number(reader) in ready]
 
 
 class Bell:
@@ -46,17 +60,13 @@ class Bell:
         Returns:
             those that can be read.
         """
-        # Not select(): a web process may have more descriptors than that knows.
-        poll = select.poll()
-        poll.register(self._reader, select.POLLIN)
-        for reader in readers:
-            poll.register(reader, select.POLLIN)
-        ready = dict(poll.poll(max(0.0, seconds) * 1_000))
+        ready = readable([self._reader, *readers], seconds)
         self._is_awaited = False
         if self._reader in ready:
+            ready.remove(self._reader)
             with suppress(BlockingIOError):
                 os.read(self._reader, _CHUNK_BYTES)
-        return [reader for reader in readers if _number(reader) in ready]
+        return ready
 
     def close(self) -> None:
         """Close both ends; ring() does nothing from now on."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import select
 from typing import Final
 
 from relay.worker.apart import Nursery, is_isolation_needed
+from relay.worker.bell import readable
 
 __all__ = ["Brood"]
 
@@ -43,5 +43,5 @@ class Brood:
 
     def wait_until_gone(self) -> None:
         """Wait until no process is left, for a second at most. After the child."""
-        select.select([self._reader], [], [], GONE_SECONDS)
+        readable([self._reader], GONE_SECONDS)
         os.close(self._reader)

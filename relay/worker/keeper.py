@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import socket
 import time
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from relay.conf import OWN_QUEUE, get_settings
 from relay.engine import holdings, lease, workers
 from relay.engine.connection import EngineConnection
 from relay.scheduler.duty import ScheduleDuty
+from relay.worker.bell import readable
 from relay.worker.cancels import write_cancels
 from relay.worker.dead import hand_back, read_dead
 from relay.worker.duties import (
@@ -141,8 +141,8 @@ class Keeper:
     def _heed(self, request: workers.Request) -> None:
         """Do what an operator has asked of the whole worker."""
         if request == "stop":
-            for child in self._children.values():
-                self._parent.send(kind="shutdown", worker=str(child.worker_id))
+            # Of no child: there may be none now, as while they die one after another.
+            self._parent.send(kind="shutdown", worker=str(self._options.supervisor))
             return
         self._shared.is_quiet = request == "quiet"
         self._listener.nudge(b"")
@@ -225,7 +225,7 @@ class Keeper:
             readers.append(self._listener.connection)
         elif self._listener.due_at is not None:
             first = min(first, self._listener.due_at)
-        ready, _, _ = select.select(readers, [], [], min(1.0, max(0.0, first - now)))
+        ready = readable(readers, min(1.0, max(0.0, first - now)))
         if self._parent_pipe in ready:
             self._end_orphaned()
         if self._parent in ready:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import select
 import socket
 import time
@@ -94,8 +96,12 @@ class Office:
             end.close()
         for file in self.files:
             os.close(file)
-        if self.keeper._link.connection is not None:
-            self.keeper._link.connection.close()
+        for connection in (
+            self.keeper._link.connection,
+            self.keeper._listener.connection,
+        ):
+            if connection is not None:
+                connection.close()
 
 
 @pytest.fixture
@@ -343,6 +349,31 @@ def cancels(office: Office, index: int) -> list[tuple[UUID, int]]:
             if found:
                 return found
     return []
+
+
+def test_a_stop_reaches_the_parent_while_there_is_no_child(office: Office) -> None:
+    office.keeper._heed("stop")
+
+    assert [message["kind"] for message in office.parent.receive()] == ["shutdown"]
+
+
+def test_a_descriptor_that_select_does_not_know_is_waited_for(office: Office) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 1_100
+    if wanted + 1 >= soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 2 * wanted), hard))
+    far = fcntl.fcntl(office.files[0], fcntl.F_DUPFD, wanted)
+    try:
+        office.keeper._parent_pipe = far
+        office.keeper._parent._end.setblocking(False)
+        office.parent.send(kind="drain")
+
+        office.keeper._wait()
+    finally:
+        os.close(far)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert office.keeper._is_draining
 
 
 def test_a_child_is_told_which_of_its_jobs_are_to_stop_until_they_have(
