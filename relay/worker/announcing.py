@@ -33,6 +33,7 @@ from relay.signals import (
 from relay.tasks import Task, all_tasks
 from relay.worker.attempt_log import log_failed_after_all
 from relay.worker.sessions import clean_connections
+from relay.worker.threads import begin
 
 __all__ = [
     "Announcer",
@@ -167,6 +168,7 @@ class Announcer:
         self._put = 0
         self._told = 0
         self._reported_at = float("-inf")
+        self._over_by: float | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -178,6 +180,25 @@ class Announcer:
         """Whether so much is not told that no more should be added."""
         return self._put - self._told >= BACKLOG
 
+    def is_over(self, grace: timedelta) -> bool:
+        """Tell whether all is told, or was asked for so long that the rest is lost."""
+        now = time.monotonic()
+        if not self.is_busy:
+            return True
+        if self._over_by is None:
+            self._over_by = now + grace.total_seconds()
+        if now < self._over_by:
+            return False
+        logger.error(
+            "receivers of signals did not return in time: what they were to hear is "
+            "lost",
+            extra={
+                "event": "worker.receivers_stuck",
+                "untold": self._put - self._told,
+            },
+        )
+        return True
+
     def put(self, news: Iterable[News]) -> None:
         """Announce, soon and in this order. One caller."""
         for one in news:
@@ -185,12 +206,16 @@ class Announcer:
             self._queue.put(one)
         if self.is_behind:
             self._report()
+        self.see_to_thread()
+
+    def see_to_thread(self) -> None:
+        """Start the thread if there is something to tell and it could not start yet."""
         if self._thread is None and self._put:
             thread = threading.Thread(
                 target=self._run, name="relay-signals", daemon=True
             )
-            thread.start()
-            self._thread = thread
+            if begin(thread):
+                self._thread = thread
 
     def _report(self) -> None:
         """Log that nothing is claimed here: a receiver may never return."""

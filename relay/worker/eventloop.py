@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from relay.worker.sessions import clean_connections
+from relay.worker.threads import begin
 
 __all__ = ["end_event_loop", "new_event_loop", "start_event_loop"]
 
@@ -33,13 +34,16 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def start_event_loop() -> asyncio.AbstractEventLoop:
-    """Start an event loop in a thread of its own, and return it."""
+def start_event_loop() -> asyncio.AbstractEventLoop | None:
+    """Start an event loop in a thread of its own; None if there is no thread left."""
     loop = new_event_loop()
-    threading.Thread(
+    thread = threading.Thread(
         target=_run_for_ever, args=(loop,), name="relay-event-loop", daemon=True
-    ).start()
-    return loop
+    )
+    if begin(thread):
+        return loop
+    loop.close()
+    return None
 
 
 def end_event_loop(loop: asyncio.AbstractEventLoop) -> None:

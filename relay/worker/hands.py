@@ -71,10 +71,13 @@ class Hands:
         # Those whose finish was sent and its answer lost.
         self._doubtful: set[UUID] = set()
 
-    @property
     def are_empty(self) -> bool:
-        """Whether nothing is held, and every receiver has heard of what was."""
-        return not (self.held or self.announcer.is_busy)
+        """Tell whether nothing is held, and every receiver has heard of what was.
+
+        They have RELAY["GRACE"] for it, from the first time this is asked with nothing
+        held: one that never returns must not keep its child.
+        """
+        return not self.held and self.announcer.is_over(self._settings.grace)
 
     @property
     def own_jobs(self) -> int:

@@ -184,7 +184,7 @@ class Loop:
             self._nursery.close()
 
     def _is_done(self) -> bool:
-        return self._is_draining and self._hands.are_empty
+        return self._is_draining and self._hands.are_empty()
 
     def _step(self) -> None:
         now = time.monotonic()
@@ -216,6 +216,7 @@ class Loop:
 
     def _tell(self) -> None:
         self._hands.tally.tell(self._control, self._hands.held.values())
+        self._hands.announcer.see_to_thread()
 
     def _poke(self, now: float) -> None:
         """See to it that long jobs do not hold up what was claimed beyond the slots."""
@@ -398,8 +399,10 @@ class Loop:
             return True
         if self._nursery is not None and self._nursery.is_broken:
             return True
+        # Before its first job it cannot have grown: the next one would be as large.
         return (
             options.max_memory_bytes is not None
+            and self._hands.settled > 0
             and resident_bytes() > options.max_memory_bytes
         )
 

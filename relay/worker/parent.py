@@ -28,6 +28,7 @@ from relay.worker.fork import end_of, fork, warn_of_threads
 from relay.worker.health import WorkerHealth
 from relay.worker.keeper import GAVE_UP, Keeper, KeeperOptions
 from relay.worker.loop import CAPACITY
+from relay.worker.memory import resident_bytes
 from relay.worker.messages import Channel, datagrams
 from relay.worker.options import LoopOptions
 from relay.worker.places import Place, Process
@@ -129,6 +130,7 @@ class Parent:
         self._bell.ring_on_signals()
         close_for_forks()
         warn_of_threads()
+        self._warn_of_size()
         gc.collect()
         gc.freeze()
         options = self._keeper_options
@@ -141,6 +143,20 @@ class Parent:
                 "concurrency": options.concurrency,
             },
         )
+
+    def _warn_of_size(self) -> None:
+        """Say so where a child would be too large as soon as it is forked."""
+        limit, size = self._options.max_memory_bytes, resident_bytes()
+        if limit is not None and size > limit:
+            logger.warning(
+                "this worker is larger than --max-memory before it has run a job: each "
+                "child is replaced after a few; give more",
+                extra={
+                    "event": "worker.too_large",
+                    "size_bytes": size,
+                    "limit_bytes": limit,
+                },
+            )
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1

@@ -24,6 +24,7 @@ from relay.worker.executor import Executor
 from relay.worker.interruption import Interruptible
 from relay.worker.shared import SlotTable
 from relay.worker.stuck import verdict_if_killed
+from relay.worker.threads import begin
 
 __all__ = ["NOT_STARTED", "Ended", "Pool"]
 
@@ -160,6 +161,8 @@ class Pool:
         if are_threads_stuck:
             self._wake(1)
         if is_stuck and self._ready_async:
+            if self._loop is None:
+                self._loop = start_event_loop()
             self._pump_soon()
         return is_stuck
 
@@ -260,15 +263,21 @@ class Pool:
     def _wake(self, count: int) -> None:
         for _ in range(count):
             if len(self._threads) < self._slots:
-                thread = threading.Thread(
-                    target=self._work,
-                    args=(len(self._threads),),
-                    name=f"relay-slot-{len(self._threads)}",
-                    daemon=True,
-                )
-                self._threads.append(thread)
-                thread.start()
+                self._start_thread()
+            if not self._threads:
+                return  # until the next poke()
             self._wakeups.put(True)
+
+    def _start_thread(self) -> None:
+        number = len(self._threads)
+        thread = threading.Thread(
+            target=self._work,
+            args=(number,),
+            name=f"relay-slot-{number}",
+            daemon=True,
+        )
+        if begin(thread):
+            self._threads.append(thread)
 
     def _work(self, number: int) -> None:
         while self._wakeups.get():

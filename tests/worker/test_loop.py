@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import UUID
 
 import psycopg
 import pytest
+from django.dispatch import Signal
 from django.test import override_settings
 
+from relay.conf import get_settings
 from relay.engine.claim import ClaimedJob, send_claim
 from relay.engine.connection import EngineConnection
 from relay.engine.finish import Completed, Outcome, Settled, send_completed
 from relay.ids import uuid7
+from relay.worker import announcing, pace
 from relay.worker import hands as hands_module
 from relay.worker import loop as loop_module
-from relay.worker import pace
+from relay.worker.apart import Nursery
+from relay.worker.bell import Bell
 from relay.worker.cancels import write_cancels
+from relay.worker.embedded.loop import EmbeddedLoop
 from relay.worker.loop import Loop
 from relay.worker.options import LoopOptions
 from relay.worker.pool import Ended
@@ -422,6 +429,72 @@ def test_a_drain_releases_what_has_not_started_and_then_ends(
 
     assert [rows.job_row(duty, job_id)["state"] for job_id in ids] == ["queued"] * 2
     assert [rows.events(duty, job_id) for job_id in ids] == [["release"]] * 2
+
+
+def test_a_child_that_has_run_nothing_is_not_replaced_for_its_size(
+    child: Child, duty: EngineConnection
+) -> None:
+    child.loop._options = replace(child.loop._options, max_memory_bytes=1)
+    [job_id] = rows.add_jobs(duty, 1)
+
+    [job] = child.claim(1)
+    assert not child.loop._is_draining
+    child.end(job, completed(job))
+    child.step_until(lambda: child.loop._is_draining)
+
+    assert rows.job_row(duty, job_id)["state"] == "completed"
+
+
+def test_a_receiver_that_never_returns_does_not_keep_a_drained_child(
+    child: Child, caplog: pytest.LogCaptureFixture
+) -> None:
+    announcer, over = child.loop._hands.announcer, threading.Event()
+    child.loop._hands._settings = replace(get_settings(), grace=timedelta(0))
+    signal = Signal()
+    signal.connect(lambda **_: over.wait(), weak=False)
+    announcer.put([announcing.News(signal, None, {})])
+
+    child.loop.drain()
+    child.loop.run()
+
+    assert announcer.is_busy
+    assert "receivers of signals did not return in time" in caplog.text
+    over.set()
+
+
+def test_an_embedded_loop_that_failed_leaves_no_thread_and_no_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = SharedState(1, CAPACITY).tables[0]
+    control, waker = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with control, waker:
+        options = LoopOptions(queues={"default": 1}, concurrency=1)
+        loop = EmbeddedLoop(uuid7(), options, table, control, waker)
+        closed = threading.Event()
+        loop._nursery = cast("Nursery", SimpleNamespace(close=closed.set))
+        loop._hands.announcer.put([announcing.News(Signal(), None, {})])
+        thread = loop._hands.announcer._thread
+        assert thread is not None
+        monkeypatch.setattr(loop, "_step", lambda: 1 / 0)
+
+        with pytest.raises(ZeroDivisionError):
+            loop.run()
+        loop.close()
+
+    thread.join(WAIT_SECONDS)
+    assert not thread.is_alive()
+    assert closed.is_set()
+
+
+def test_a_wait_of_months_does_not_end_the_loop() -> None:
+    bell, (reader, writer) = Bell(), os.pipe()
+    os.write(writer, b".")
+
+    assert bell.wait([reader], timedelta(days=365).total_seconds()) == [reader]
+
+    bell.close()
+    for file in (reader, writer):
+        os.close(file)
 
 
 def test_failures_of_every_kind_are_written_in_one_flush(

@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -89,6 +90,18 @@ def test_a_thread_that_no_child_will_have_is_named(
     named = vars(record)["threads"]
     assert "poller" in named
     assert not {"MainThread", "OtelBatchSpanRecordProcessor"} & set(named)
+
+
+def test_a_worker_larger_than_its_children_may_be_says_so(
+    watch: Watch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch.parent._options = replace(watch.parent._options, max_memory_bytes=1)
+
+    watch.parent._warn_of_size()
+
+    (record,) = caplog.records
+    assert vars(record)["event"] == "worker.too_large"
+    assert vars(record)["size_bytes"] > vars(record)["limit_bytes"] == 1
 
 
 def test_b05_a_child_whose_loop_stands_still_is_killed_uncharged(watch: Watch) -> None:

@@ -315,6 +315,56 @@ def test_a_storm_of_both_kinds_loses_no_wake_up(
     assert executor.most <= 3
 
 
+@pytest.fixture
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Say whether the system has none left."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def set_to(is_full: bool) -> None:
+        monkeypatch.undo()
+        if is_full:
+            monkeypatch.setattr(threading.Thread, "start", refuse)
+
+    return set_to
+
+
+@pytest.mark.parametrize("kind", ["s", "a"])
+def test_jobs_wait_where_no_thread_can_be_started(
+    executor: Gated,
+    bench: Callable[[int], Bench],
+    no_threads: Callable[[bool], None],
+    kind: str,
+) -> None:
+    made = bench(3)
+    executor.let_end(2)
+
+    no_threads(True)
+    made.pool.submit(jobs(kind, kind), seconds_each=1.0)
+    made.pool.poke()
+    assert made.pool.poke()  # so that the loop hands them back in the end
+    no_threads(False)
+    made.pool.poke()
+
+    assert len(made.wait_for_ends(2)) == 2
+
+
+def test_the_threads_there_are_run_all_jobs_where_no_more_can_be_started(
+    executor: Gated, bench: Callable[[int], Bench], no_threads: Callable[[bool], None]
+) -> None:
+    made = bench(3)
+    made.pool.submit(jobs("s"), seconds_each=1.0)
+    executor.wait_for_starts(1)
+
+    no_threads(True)
+    made.pool.submit(jobs("s", "s"), seconds_each=1.0)
+    executor.let_end(3)
+
+    assert len(made.wait_for_ends(3)) == 3
+    assert executor.most == 1
+
+
 @pytest.mark.parametrize("name", ["s.leaves", "a.leaves"])
 def test_a_backoff_that_exits_costs_no_slot(
     executor: Gated, bench: Callable[[int], Bench], name: str

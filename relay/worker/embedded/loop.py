@@ -70,7 +70,10 @@ class EmbeddedLoop(Loop):
         self._pool.interrupt_all()
 
     def close(self) -> None:
-        """End the slots' threads, once run() has ended and no handler runs."""
+        """End what run() leaves or, where it failed, left; no handler runs any more."""
+        self._hands.announcer.close()
+        if self._nursery is not None:
+            self._nursery.close()
         self._pool.close()
         self._link.close()
         self._bell.close()
