@@ -119,6 +119,25 @@ RUN_NOW: Final = (
     + _NOTED
 )
 
+# Indexes: the primary key; relay_job_unique_idx. What a retry one by one is going to
+# lock, in the order of ids, before it does so in another: the jobs, and those that have
+# ended and stand in the way of their keys. By arrays, whatever the statistics say.
+LOCK_WITH_KEYS: Final = """
+SELECT id FROM relay_job
+WHERE id = ANY(ARRAY(
+    SELECT unnest(%(ids)s::uuid[])
+    UNION
+    SELECT id FROM relay_job
+    WHERE unique_key = ANY(ARRAY(
+        SELECT decode(split_part(unique_scope, ':', 2), 'hex')
+        FROM relay_job WHERE id = ANY(%(ids)s::uuid[]) AND unique_scope IS NOT NULL
+    ))
+      AND CASE WHEN state IN ('completed', 'failed', 'cancelled') THEN true END
+))
+ORDER BY id
+FOR NO KEY UPDATE
+"""
+
 # Index: relay_job_unique_idx. Frees the key that the job would take again from one that
 # has ended and whose window is over; then tells who holds it. The key is looked up
 # first, and the state hidden: joined, or seen, they draw the plan to an index that was
@@ -218,6 +237,7 @@ def retry_many(
         if not _is_key_taken(error):
             raise
     with transaction.atomic(using=using):
+        fetch_all(LOCK_WITH_KEYS, {"ids": ids}, using=using)
         reports = [_retry_one(job_id, using=using, **by) for job_id in ids]
     return ActReport(
         tuple(job_id for report in reports for job_id in report.done),

@@ -15,6 +15,7 @@ import psycopg
 from relay.conf import LONGEST
 from relay.engine import rules
 from relay.engine.connection import EngineConnection
+from relay.engine.order import send_locks
 from relay.options import LATEST
 
 __all__ = [
@@ -295,21 +296,24 @@ Outcome = Completed | Settled | Written
 
 
 def send_completed(
-    connection: EngineConnection, results: Iterable[Completed], *, worker_id: UUID
+    connection: EngineConnection, results: Sequence[Completed], *, worker_id: UUID
 ) -> list[Any]:
     """Send what ended well; read_finished() takes the answers.
 
     Writes only rows that are running under this worker and the result's attempt, in
-    the order of their ids: holdings.settle_dead_child() locks in the same order.
+    the order of their ids.
 
     Transaction: that of the enclosing EngineConnection.block(), or its own.
 
     Raises:
         psycopg.DataError: PostgreSQL refuses a result; nothing was written.
     """
+    statements = completions(results, worker_id=worker_id)
+    if len(statements) > 1:
+        send_locks(connection, (done.id for done in results), worker_id=worker_id)
     return [
         connection.execute(statement, values, prepare=connection.prepares)
-        for statement, values in completions(results, worker_id=worker_id)
+        for statement, values in statements
     ]
 
 

@@ -52,19 +52,33 @@ ON CONFLICT DO NOTHING
 """
 
 # One statement for all children of a worker. A worker whose id does not come back was
-# given up: its child must be killed and a new one started under a new id.
-RENEW: Final = """
+# given up: its child must be killed and a new one started under a new id. Locked in the
+# order of ids, as whatever takes several rows of workers does.
+_LIVE: Final = """
+WITH live AS MATERIALIZED (
+    SELECT id FROM relay_worker
+    WHERE id = ANY(%(workers)s) AND state NOT IN ('lost', 'stopped')
+    ORDER BY id
+    FOR NO KEY UPDATE
+)
+"""
+RENEW: Final = (
+    _LIVE
+    + """
 UPDATE relay_worker
 SET lease_expires_at = clock_timestamp() + %(lease)s::interval,
     heartbeat_at = clock_timestamp()
-WHERE id = ANY(%(workers)s) AND state NOT IN ('lost', 'stopped')
-RETURNING id
+FROM live WHERE relay_worker.id = live.id
+RETURNING relay_worker.id
 """
+)
 
-SET_STATE: Final = """
-UPDATE relay_worker SET state = %(state)s
-WHERE id = ANY(%(workers)s) AND state NOT IN ('lost', 'stopped')
+SET_STATE: Final = (
+    _LIVE
+    + """
+UPDATE relay_worker SET state = %(state)s FROM live WHERE relay_worker.id = live.id
 """
+)
 
 # The first transaction of the reaper, committed before any job is touched: renewal and
 # this fight for the worker's row, finish and TAKE for the job's. An open renewal is

@@ -71,7 +71,7 @@ RETURNING id, queue, priority, CASE WHEN state = 'queued' THEN ready_seq END
 
 # Index: relay_job_unique_idx, key by key: a join reads all keys there are where the
 # statistics know of none. A job that is claimed meanwhile has given its key up or is no
-# longer waiting: it is left alone. Locked in the order of the keys.
+# longer waiting: it is left alone. Locked in the order of ids, as by every act.
 CHANGE: Final = """
 WITH asked AS MATERIALIZED (
     SELECT item.*, decode(item.key, 'hex') AS unique_key,
@@ -80,13 +80,19 @@ WITH asked AS MATERIALIZED (
     FROM jsonb_to_recordset(%(jobs)s::jsonb) AS item(
         key text, task text, run_at timestamptz, run_in_s float8, replaces bool,
         pushes bool, args jsonb)
+), found AS MATERIALIZED (
+    SELECT holder.id, asked.*
+    FROM asked CROSS JOIN LATERAL (
+        SELECT id FROM relay_job
+        WHERE unique_key = asked.unique_key AND task = asked.task
+    ) AS holder
 ), locked AS MATERIALIZED (
     SELECT job.id, ordered.replaces, ordered.args, ordered.due_at,
            ordered.pushes AND job.state IN ('scheduled', 'queued') AS is_moved
-    FROM (SELECT * FROM asked ORDER BY unique_key) AS ordered
+    FROM (SELECT * FROM found ORDER BY id) AS ordered
     CROSS JOIN LATERAL (
         SELECT id, state FROM relay_job
-        WHERE unique_key = ordered.unique_key AND task = ordered.task
+        WHERE id = ordered.id AND unique_key = ordered.unique_key
           AND state IN ('blocked', 'scheduled', 'queued', 'retrying')
         FOR NO KEY UPDATE
     ) AS job
@@ -118,14 +124,15 @@ FROM relay_job WHERE unique_key = ANY(%(keys)s::bytea[])
 """
 
 
-# Index: relay_job_unique_idx; the state is hidden, as in control.FREE_KEY.
+# Index: relay_job_unique_idx; the state is hidden, as in control.FREE_KEY. Locked in
+# the order of ids, as by every act.
 FREE: Final = """
 WITH over AS MATERIALIZED (
     SELECT id FROM relay_job
     WHERE unique_key = ANY(%(keys)s::bytea[])
       AND CASE WHEN state IN ('completed', 'failed', 'cancelled')
           THEN unique_until IS NULL OR unique_until <= clock_timestamp() END
-    ORDER BY unique_key
+    ORDER BY id
     FOR NO KEY UPDATE
 )
 UPDATE relay_job AS job SET unique_key = NULL FROM over WHERE job.id = over.id

@@ -55,15 +55,22 @@ ORDER BY asked = 'stop' DESC, asked_at DESC
 LIMIT 1
 """
 
-# What was asked for since stays. A worker that drains says so itself.
+# What was asked for since stays. A worker that drains says so itself. Locked in the
+# order of ids, as by ASK.
 DONE: Final = """
-UPDATE relay_worker
+WITH done AS MATERIALIZED (
+    SELECT id FROM relay_worker
+    WHERE supervisor = %(supervisor)s AND asked IS NOT NULL AND asked_at <= %(asked_at)s
+    ORDER BY id
+    FOR NO KEY UPDATE
+)
+UPDATE relay_worker AS worker
 SET asked = NULL, asked_at = NULL,
     state = CASE
         WHEN %(request)s = 'quiet' AND state = 'running' THEN 'quiet'
         WHEN %(request)s = 'resume' AND state = 'quiet' THEN 'running'
         ELSE state END
-WHERE supervisor = %(supervisor)s AND asked IS NOT NULL AND asked_at <= %(asked_at)s
+FROM done WHERE worker.id = done.id
 """
 
 # One that still has running rows stays until they are taken, as with PRUNE_WORKERS.

@@ -381,7 +381,8 @@ class _Run:
         except (DecodeError, MissingKey):
             if len(ids) == 1:
                 return [(ActReport((), ()), 1), (refused, 0)]
-        apart = [each for job_id in ids for each in self._reports(bulk, [job_id])]
+        # In the order of ids, in which everybody locks.
+        apart = [each for one in sorted(ids) for each in self._reports(bulk, [one])]
         return [*apart, (refused, 0)]
 
 

@@ -28,6 +28,7 @@ from relay.engine.finish import (
     send_settled,
 )
 from relay.engine.holdings import release_held
+from relay.engine.order import send_locks
 from relay.engine.trace import send_spans
 from relay.worker import announcing
 from relay.worker.pool import NOT_STARTED, Ended
@@ -136,6 +137,10 @@ class Hands:
             elif isinstance(outcome, Settled):
                 (crashed if outcome.verb == "crash" else settled).append(outcome)
         self._sent_at = time.monotonic()
+        if bool(completed) + bool(crashed) + bool(settled) > 1:
+            mixed = [one.id for one in completed]
+            mixed += [one.id for one in (*crashed, *settled)]
+            send_locks(connection, mixed, worker_id=self._worker_id)
         sent = send_completed(connection, completed, worker_id=self._worker_id)
         sent += send_crashed(
             connection,

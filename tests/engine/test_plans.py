@@ -27,6 +27,7 @@ from relay.engine import (
     holdings,
     lease,
     matching,
+    order,
     promote,
     prune,
     report,
@@ -348,6 +349,19 @@ def test_finish_under_an_old_token_reads_each_row_once(
     found = explain_prepared(hot, finish.COMPLETE, values)
 
     assert found.buffers < 6 * BATCH
+
+
+def test_locks_before_a_mixed_batch_stay_on_the_primary_key_in_the_order_given(
+    hot: EngineConnection, queued: Rows
+) -> None:
+    ids = sorted(job_id for job_id, _ in queued.held)
+    values = {"ids": ids, "worker_id": queued.worker_id}
+
+    found = explain_prepared(hot, order.LOCK_ENDED, values)
+
+    assert found.scans == {("Index Scan", "relay_job_pkey")}
+    assert not found.kinds & {"Sort", "Hash Join", "Merge Join"}
+    assert found.buffers < BUFFERS_PER_ROW * BATCH
 
 
 @pytest.mark.usefixtures("followed")

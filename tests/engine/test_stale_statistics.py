@@ -81,6 +81,7 @@ def test_what_is_done_by_a_key_reads_the_rows_that_have_it(ids: list[UUID]) -> N
         unique_keys.LOOK_UP: {"keys": keys, "ids": [uuid7()]},
         control.FREE_KEY: {"id": ids[0]},
         control.KEY_HOLDER: {"id": ids[0]},
+        control.LOCK_WITH_KEYS: {"ids": ids},
     }
 
     found = [looked_at(text, values) for text, values in statements.items()]
