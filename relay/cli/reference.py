@@ -55,8 +55,8 @@ The server is the one of `--server`, `--profile`, `RELAY_SERVER`, `RELAY_PROFILE
 the profile in use, in this order; without one, Django is started. A profile brings its
 token, or else takes that of `RELAY_TOKEN`; `--server` and `RELAY_SERVER` take that of
 `RELAY_TOKEN`, or else of a profile of that server. No token is given on the command
-line, where others could read it. Profiles are in `~/.config/relay/profiles.json`, which
-only its owner may read.
+line, where others could read it. Profiles are in `~/.config/relay/profiles.json`
+(`XDG_CONFIG_HOME`), which only its owner may read.
 Redirects are not followed.
 
 ## Variables
