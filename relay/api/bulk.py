@@ -15,6 +15,7 @@ from relay.api.bodies import BulkBody, EmptyBody, ExpectedBody
 from relay.api.endpoints import CURSOR, LIMIT, Parameter, endpoint, flag, text
 from relay.api.looks import BULK
 from relay.api.once import once
+from relay.api.problems import ProblemError, invalid
 from relay.operations import Actor, parse
 from relay.queries import bulk, failures
 from relay.queries.documents import (
@@ -85,6 +86,7 @@ class JobsBulkView(ApiView):
         """
         values = self.read(request)
         if "ids" in values:
+            self._check_no_count()
             return once(request, self.who, lambda: self._at_once(values))
         wanted = parse(values["filter"])
         if self.query.get("dry_run"):
@@ -101,6 +103,13 @@ class JobsBulkView(ApiView):
             return bulk_answer(self, made.pk)
 
         return once(request, self.who, act, look=BULK)
+
+    def _check_no_count(self) -> None:
+        """Refuse to count what is listed: an act must not be taken for a count."""
+        if self.query.get("dry_run"):
+            detail = "dry_run: counts what a filter matches: leave it out with ids"
+            problem = invalid("dry_run", "invalid", detail)
+            raise ProblemError(problem.code, problem.detail, errors=problem.errors)
 
     def _at_once(self, values: Mapping[str, Any]) -> Response:
         report = _AT_ONCE[values["action"]](self.actor, values["ids"])

@@ -466,6 +466,18 @@ def test_an_act_over_a_filter_is_counted_before_and_runs_in_the_background() -> 
     assert client.post(f"/v1/bulk/{bulk.pk}/cancel").status_code == 409
 
 
+def test_a_count_of_what_is_listed_is_refused_and_no_act() -> None:
+    job = make_job()
+    body = {"action": "cancel", "ids": [str(job.pk)]}
+
+    response = api().post("/v1/jobs/bulk?dry_run=true", body)
+
+    assert response.status_code == 400
+    assert said(response)["errors"][0]["pointer"] == "dry_run"
+    job.refresh_from_db()
+    assert job.state == "queued"
+
+
 @pytest.mark.parametrize(
     ("action", "state"),
     [
