@@ -34,6 +34,7 @@ from relay.api.endpoints import (
     span,
     whole,
 )
+from relay.api.etags import etag_of, names_tag
 from relay.api.looks import JOB
 from relay.api.once import once
 from relay.api.problems import ProblemError, problem_of
@@ -96,11 +97,6 @@ def picked(document: Mapping[str, Any], names: Collection[str] | None) -> Any:
     return {name: each for name, each in document.items() if name in names}
 
 
-def etag_of(job: Mapping[str, Any]) -> str:
-    """Return what tells one state of a job from another, as one caller sees it."""
-    return f'"{job["version"]}.{len(job["replays"])}"'
-
-
 class OneJobView(ApiView):
     """What the views of one job share."""
 
@@ -128,13 +124,13 @@ class OneJobView(ApiView):
                 jobs learns no more than where it stands.
         """
         job: Mapping[str, Any] = jobs.get_job(self.who.seeing(), job_id)
-        headers = {"ETag": etag_of(job)}
         if not is_theirs and not self.actor.may("view_job"):
             job = {
                 **job,
                 **{n: MASK for n in _VEILED if job[n] is not None},
                 "tags": [],
             }
+        headers = {"ETag": etag_of(job)}
         if status == 201:
             headers["Location"] = address(self.request, "job", job_id)
         return Response(job, status=status, headers=headers)
@@ -332,10 +328,11 @@ class JobView(OneJobView):
         found = self.checked(job_id)
         if (patience := self.query.get("wait")) is not None:
             self._wait(found, patience)
+            found = self.checked(job_id)  # it may have been moved meanwhile
         include = self.query.get("include", ())
         job = jobs.get_job(self.actor, found, include=include)
         tag = etag_of(job)
-        if not include and _names(request.headers.get("If-None-Match"), tag):
+        if not include and names_tag(request.headers.get("If-None-Match"), tag):
             return Response(None, status=304, headers={"ETag": tag})
         names = self.query.get("fields")
         shown = picked(job, names and {*names, *include})
@@ -387,20 +384,12 @@ class JobView(OneJobView):
         # Held to the end of the transaction, against claims too: they skip it.
         list(rows.select_for_update(no_key=True).values_list("pk"))
         tag = etag_of(jobs.get_job(self.who.seeing(), job_id))
-        if not _names(wanted, tag):
+        if not names_tag(wanted, tag):
             raise ProblemError(
                 "precondition_failed",
                 f"Job {job_id} has changed: its ETag is {tag} now.",
                 headers={"ETag": tag},
             )
-
-
-def _names(header: str | None, tag: str) -> bool:
-    """Tell whether a header of tags names this one, or any."""
-    if header is None:
-        return False
-    tags = {part.strip().removeprefix("W/") for part in header.split(",")}
-    return tag in tags or "*" in tags
 
 
 class HistoryView(OneJobView):
