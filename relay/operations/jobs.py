@@ -54,9 +54,18 @@ __all__ = [
 # docs/reference/operations.md, "How many at once".
 AT_ONCE: Final = 100
 
+# Given up with the transaction. Of two who enqueue under one id, the later one finds
+# the job of the first.
+_LOCK: Final = """
+SELECT pg_advisory_xact_lock(hashtextextended(%(id)s::text, 7251))::text
+"""
 # Primary keys.
 _TASK: Final = "SELECT task FROM relay_job WHERE id = %(id)s"
+_TAKEN: Final = "SELECT id FROM relay_job WHERE id = ANY(%(ids)s::uuid[]) LIMIT 1"
 _HAS_QUEUE: Final = "SELECT 1 FROM relay_queue WHERE name = %(name)s"
+
+
+_ID_IS_TAKEN: Final = "a job has the id that is given for another: nothing was enqueued"
 
 
 class EditOptions(TypedDict, total=False):
@@ -120,23 +129,30 @@ def enqueue_jobs(act: Act, calls: Iterable[JobCall]) -> list[JobHandle[Any]]:
         Conflict: an id that is given is there already.
     """
     requests = [request_of(act, call) for call in calls]
+    _check_free([r.rare.id for r in requests if r.rare.id is not None], act.using)
     try:
         handles = enqueue_many(requests)
     except IntegrityError as error:
         if not isinstance(error.__cause__, psycopg.errors.UniqueViolation):
             raise
-        raise Conflict(
-            "a job has the id that is given for another: nothing was enqueued"
-        ) from error
+        raise Conflict(_ID_IS_TAKEN) from error
     for handle in handles:
         if not handle.is_duplicate:
             act.note(handle.id, task=handle.task)
     return handles
 
 
+def _check_free(ids: Sequence[UUID], using: str) -> None:
+    """Refuse ids that jobs have: one with a unique key would be passed over."""
+    if ids and (len({*ids}) < len(ids) or fetch_all(_TAKEN, {"ids": ids}, using=using)):
+        raise Conflict(_ID_IS_TAKEN)
+
+
 def _there(job_id: UUID | None, using: str) -> JobHandle[Any] | None:
+    """Return the job of this id; where there is none, whoever else asks waits."""
     if job_id is None:
         return None
+    fetch_all(_LOCK, {"id": job_id}, using=using)
     for (task,) in fetch_all(_TASK, {"id": job_id}, using=using):
         return JobHandle(job_id, task, using=using, is_duplicate=True)
     return None

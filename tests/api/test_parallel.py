@@ -1,0 +1,91 @@
+"""Two requests at the same time: one of them does it, and each answer is true."""
+
+from __future__ import annotations
+
+import json
+from threading import Thread
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from relay import operations
+from relay.api.jobs import JobView
+from relay.ids import uuid7
+from relay.models import Audit, Job
+from tests.api.factory import ROOT, api
+from tests.operations.factory import make_job
+from tests.waiting import until
+
+ECHO = "testproject.tasks.echo"
+SAME = {"key": "same", "on_conflict": "return"}
+
+# Of this database's sessions, those that wait for another one.
+WAITING = """
+SELECT count(*) FROM pg_locks WHERE NOT granted
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+def waiting() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(WAITING)
+        return int(cursor.fetchone()[0])
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("unique", [None, SAME])
+def test_of_two_enqueues_under_one_id_the_later_one_made_nothing(unique: Any) -> None:
+    job_id, client = uuid7(), api("submit")
+    body = {"task": ECHO, "args": [2], "id": str(job_id), "unique": unique}
+    answers: list[Any] = []
+
+    def post() -> None:
+        try:
+            answers.append(client.post("/v1/jobs", body))
+        finally:
+            connection.close()
+
+    thread = Thread(target=post)
+    with transaction.atomic():
+        operations.enqueue_job(ROOT, ECHO, ["told"], id=job_id)
+        thread.start()
+        until(lambda: waiting() or not thread.is_alive())
+    thread.join()
+
+    assert [each.status_code for each in answers] == [200]
+    assert json.loads(answers[0].content)["id"] == str(job_id)
+    assert "told" not in answers[0].content.decode()  # of a job that is not theirs
+    assert Job.objects.get().args["args"] == ["told"]
+    assert Audit.objects.filter(operation="enqueue_job").count() == 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("unique", [None, SAME])
+def test_a_batch_with_an_id_that_is_there_is_refused_and_makes_nothing(
+    unique: Any,
+) -> None:
+    job = make_job()
+    calls = [
+        {"task": ECHO, "args": [1], "unique": unique, "id": str(each)}
+        for each in (uuid7(), job.pk)
+    ]
+
+    response = api().post("/v1/jobs/batch", {"jobs": calls})
+
+    assert response.status_code == 409, response.content
+    assert [each.pk for each in Job.objects.all()] == [job.pk]
+
+
+@pytest.mark.django_db
+def test_a_job_that_is_moved_while_one_waits_for_it_is_theirs_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job, client = make_job(queue="mail"), api("read", queues=["mail"])
+    monkeypatch.setattr(
+        JobView, "_wait", lambda *args: Job.objects.update(queue="other")
+    )
+
+    response = client.get(f"/v1/jobs/{job.pk}?wait=1s")
+
+    assert response.status_code == 404
