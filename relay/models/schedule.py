@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from django.core.exceptions import ValidationError
 from django.db import models
@@ -13,6 +13,7 @@ from relay.ids import uuid7
 from relay.models.fields import PlainArrayField
 
 __all__ = [
+    "DEFINITION",
     "CatchUp",
     "Occurrence",
     "OccurrenceState",
@@ -46,7 +47,8 @@ class ScheduleSource(models.TextChoices):
     DATABASE = "database"
 
 
-_DEFINITION = {
+# What save() checks as a whole.
+DEFINITION: Final = {
     "args",
     "catch_up",
     "catch_up_window_ms",
@@ -150,7 +152,7 @@ class Schedule(models.Model):
                 of the definition, so that a broken schedule can still be disabled.
         """
         update_fields = kwargs.get("update_fields")
-        if update_fields is None or _DEFINITION & set(update_fields):
+        if update_fields is None or DEFINITION & set(update_fields):
             self.clean()
         super().save(*args, **kwargs)
 

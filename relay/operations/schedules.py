@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 from uuid import UUID
 
 import psycopg.errors
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError, transaction
+from django.db import DataError, IntegrityError, models, transaction
 
 from relay.codec import check_count
 from relay.conf import DEFAULT_QUEUE
 from relay.exceptions import Conflict, EncodeError, NotFound
 from relay.models import Schedule, ScheduleSource
+from relay.models.schedule import DEFINITION
 from relay.operations.actor import Actor
 from relay.operations.registry import Act, operation
 from relay.scheduler import acts
@@ -28,6 +30,10 @@ __all__ = [
     "resume_schedules",
     "run_schedule",
 ]
+
+
+# Columns of which a row made by hand may hold what Python cannot read.
+_ODD: Final = ("args", "once_at", "starts_at", "ends_at")
 
 
 @operation("run_schedule", subject="schedule")
@@ -111,7 +117,10 @@ def edit_schedule(act: Act, schedule: Schedule, changed: Collection[str]) -> Non
     rows = Schedule.objects.using(act.using).filter(pk=schedule.pk)
     # Not all columns: Python cannot hold every time that a row may.
     columns = {"name", "source", "task", "queue", *changed}
-    before = rows.select_for_update().only(*columns).first()
+    try:
+        before = rows.select_for_update().only(*columns).first()
+    except DataError as error:
+        raise _unreadable(schedule, error) from error
     if before is None:
         raise NotFound(f"schedule {schedule.pk} does not exist")
     if before.source == ScheduleSource.CODE and set(changed) - {"enabled"}:
@@ -125,6 +134,8 @@ def edit_schedule(act: Act, schedule: Schedule, changed: Collection[str]) -> Non
         _require(act, task, queue)
     if "args" in changed:
         _check_count(schedule)
+    if {*changed} & DEFINITION:
+        _read_again(schedule, rows, changed)
     if changed:
         _save(act, schedule, update_fields=changed)
         act.note(before.name, **_differences(before, schedule, changed))
@@ -158,6 +169,20 @@ def may_have_run(actor: Actor, task: str, queue: str | None) -> bool:
         queue: None for the task's.
     """
     return actor.may_call(task) and actor.may_fill(_queue(task, queue))
+
+
+def _read_again(
+    schedule: Schedule, rows: models.QuerySet[Schedule], changed: Collection[str]
+) -> None:
+    """Take what others have changed meanwhile: all of what is kept is checked.
+
+    What cannot be read, such as a time that Python cannot hold, stays as it was given.
+    """
+    others = DEFINITION - {*changed}
+    for names in (others - {*_ODD}, *({each} for each in others & {*_ODD})):
+        with suppress(DataError, ValueError):
+            for name, value in rows.values(*names).get().items() if names else ():
+                setattr(schedule, name, value)
 
 
 def _whole(schedule: Schedule, name: str) -> Any:
@@ -195,6 +220,13 @@ def _save(act: Act, schedule: Schedule, **options: Any) -> None:
         if not isinstance(error.__cause__, psycopg.errors.UniqueViolation):
             raise
         raise Conflict(f"there is a schedule {schedule.name!r} already") from error
+    except DataError as error:
+        raise _unreadable(schedule, error) from error
+
+
+def _unreadable(schedule: Schedule, error: DataError) -> Conflict:
+    """Return what is said of a row made by hand, with a time beyond Python's."""
+    return Conflict(f"schedule {schedule.pk} cannot be read: {error}")
 
 
 def _owned_by_code(schedule: Schedule) -> Conflict:

@@ -276,3 +276,16 @@ def test_a_schedule_is_not_given_the_name_of_another() -> None:
         operations.edit_schedule(ROOT, mine, ["name"])
 
     assert set(Schedule.objects.values_list("name", flat=True)) == {"mine", "other"}
+
+
+def test_of_two_edits_the_later_one_keeps_what_the_first_has_changed() -> None:
+    mine = make_schedule(name="mine", cron="", every_ms=60_000)
+    theirs = Schedule.objects.get(pk=mine.pk)
+    mine.cron, mine.every_ms, theirs.every_ms = "0 3 * * *", None, 120_000
+    operations.edit_schedule(ROOT, mine, ["cron", "every_ms"])
+
+    with pytest.raises(ValidationError, match="in one way"):
+        operations.edit_schedule(ROOT, theirs, ["every_ms"])
+
+    kept = Schedule.objects.get()
+    assert (kept.cron, kept.every_ms) == ("0 3 * * *", None)
