@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, ParamSpec
+from typing import Any, Final, ParamSpec, cast
 from uuid import UUID
 
 from django.db import transaction
@@ -49,6 +49,8 @@ CHUNK: Final = 1_000
 PAGE: Final = 20_000
 # Counted no further.
 COUNT_LIMIT: Final = 100_000
+# As large as its column.
+MOST_EXPECTED: Final = 2_147_483_647
 _WAITING: Final = ("scheduled", "retrying", "queued")
 # Between two records of how far an operation is.
 PROGRESS_SECONDS: Final = 5.0
@@ -227,8 +229,12 @@ def _start(
 
 
 def _check_expected(expected: object) -> None:
-    if isinstance(expected, bool) or not isinstance(expected, int) or expected < 0:
-        raise ArgumentError(f"expected={expected!r}: give a whole number, or None")
+    is_whole = isinstance(expected, int) and not isinstance(expected, bool)
+    if not is_whole or not 0 <= cast("int", expected) <= MOST_EXPECTED:
+        raise ArgumentError(
+            f"expected={str(expected)[:20]}: give a whole number up to "
+            f"{MOST_EXPECTED:,}, or None"
+        )
 
 
 def _too_many(found: int, expected: int) -> str:

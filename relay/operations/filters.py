@@ -257,11 +257,11 @@ def _id(value: str) -> UUID | IdPrefix:
 def _moment(value: str) -> datetime:
     try:
         moment = parse_datetime(value)
-    except ValueError:
-        moment = None
-    if moment is None or moment.utcoffset() is None:
-        raise ValueError("no time: write 2026-11-30T08:00:00Z")
-    return moment.astimezone(UTC)
+        if moment is not None and moment.utcoffset() is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):  # at the edge of time its zone is beyond it
+        pass
+    raise ValueError("no time: write 2026-11-30T08:00:00Z")
 
 
 def _name(value: str) -> str:

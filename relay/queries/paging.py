@@ -207,6 +207,7 @@ def _parsed(cursor: str, order: tuple[str, ...]) -> _Cursor:
             raise ValueError
         if len(key) != len(order) or any("\x00" in part for part in key):
             raise ValueError
+        "".join(key).encode()  # which no lone surrogate is
     except (ValueError, TypeError, RecursionError):
         raise _unreadable(cursor) from None
     return _Cursor(bool(backward), order, tuple(key))

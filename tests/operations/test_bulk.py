@@ -385,8 +385,9 @@ def test_what_makes_no_operation_is_refused(
 ) -> None:
     with pytest.raises(ArgumentError, match=says):
         operations.start_bulk(ROOT, action, filter)
-    with pytest.raises(ArgumentError, match="whole number"):
-        operations.start_bulk(ROOT, "retry", "state:failed", expected=-1)
+    for expected in (-1, 2**31, 10**400):
+        with pytest.raises(ArgumentError, match="whole number"):
+            operations.start_bulk(ROOT, "retry", "state:failed", expected=expected)
 
 
 INDEXES = {

@@ -272,6 +272,8 @@ def test_parameters_of_a_url_say_the_same() -> None:
         ("age:>99999999w", "age", "age:>1h"),
         ("created_after:yesterday", "created_after", "2026-11-30T08"),
         ("created_after:2026-11-30T08:00:00", "created_after", "2026-11-30T08"),
+        ("run_at_after:9999-12-31T23:59:59-14:00", "run_at_after", "no time"),
+        ("created_before:0001-01-01T00:00:00+14:00", "created_before", "no time"),
         ("tag:" + "x" * 101, "tag", "100 characters"),
         ("args." + ".".join("x" * 25) + ":1", None, "deeper"),
         ("state:failed state:queued", None, "no job"),

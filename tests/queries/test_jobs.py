@@ -362,6 +362,8 @@ def test_a_cursor_of_no_page_is_refused(cursor: str) -> None:
         ("state:queued", ["queue", "-priority", "ready_seq"], ["q", "x", "1"]),
         ("state:queued", ["queue", "-priority", "ready_seq"], ["a\x00", "1", "1"]),
         ("state:queued", ["queue", "-priority", "ready_seq"], ["q", "1", "9" * 30]),
+        ("state:queued", ["queue", "-priority", "ready_seq"], ["\ud800", "1", "1"]),
+        ("state:scheduled", ["run_at", "ctid"], ["\ud800", "(0,1)"]),
     ],
 )
 def test_a_cursor_with_a_key_that_is_none_is_refused(
