@@ -10,11 +10,12 @@ import json
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, cast
 
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from relay import metrics
+from relay.atomic_requests import never_atomic
 from relay.operations import Actor, caller_of_token
 from relay.queries import system
 
@@ -40,7 +41,7 @@ def _plain(view: _View[P]) -> _View[P]:
         response["X-Content-Type-Options"] = "nosniff"
         return response
 
-    return cast("_View[P]", transaction.non_atomic_requests(require_safe(run)))
+    return cast("_View[P]", never_atomic(require_safe(run)))
 
 
 def actor_of(request: HttpRequest) -> Actor | None:

@@ -13,7 +13,6 @@ from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from django.core.signals import got_request_exception
-from django.db import transaction
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
 from rest_framework.exceptions import NotAuthenticated
@@ -27,6 +26,7 @@ from relay.api.endpoints import Endpoint, endpoint_of, read_query
 from relay.api.fields import Body
 from relay.api.problems import PROBLEMS, Problem, ProblemError, problem_of
 from relay.api.wire import JsonOnly, JsonParser, JsonRenderer, check_size
+from relay.atomic_requests import never_atomic
 from relay.ids import read_id, uuid7
 from relay.operations import Actor, JobFilter, from_parameters
 
@@ -74,7 +74,7 @@ class ApiView(APIView):
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:
         """Return the view; never in the host's ATOMIC_REQUESTS: acts have their own."""
-        return transaction.non_atomic_requests(super().as_view(**initkwargs))
+        return never_atomic(super().as_view(**initkwargs))
 
     @property
     def actor(self) -> Actor:

@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import OperationalError
+from django.core.handlers.base import BaseHandler
+from django.db import OperationalError, connection
+from django.http import HttpResponse
 from django.test import Client
 from django.urls import include, path
 
 from relay import health, metrics
+from relay.api.jobs import JobView
 from relay.ids import uuid7
 from relay.models import BulkOperation, Job, Queue, Schedule, Worker
+from tests.aliases import alias
 from tests.api.factory import api, make_schedule, make_worker
 from tests.operations.factory import make_job
 
@@ -374,3 +378,32 @@ def test_times_that_python_cannot_hold_are_sent_all_the_same() -> None:
     response = api("read").get(f"/v1/jobs/{job.pk}")
 
     assert said(response)["run_at"] == "9999-12-01T00:00:00Z"
+
+
+def test_a_schedule_with_a_time_that_python_cannot_hold_is_stopped_and_deleted() -> (
+    None
+):
+    schedule, client = make_schedule(), api()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE relay_schedule SET starts_at = '-infinity'")
+    one = f"/v1/schedules/{schedule.name}"
+
+    answers = [
+        client.post(f"{one}/pause"),
+        client.post(f"{one}/resume"),
+        client.patch(one, {"enabled": False}),
+        client.patch(one, {"priority": 3}),
+        client.patch(one, {"starts_at": None}),
+        client.delete(one),
+    ]
+
+    assert [each.status_code for each in answers] == [200, 200, 200, 409, 409, 204]
+
+
+def test_no_database_holds_a_request_in_a_transaction() -> None:
+    with alias("jobs", ATOMIC_REQUESTS=True):
+        views = (JobView.as_view(), health._plain(lambda request: HttpResponse()))
+
+        made = [BaseHandler().make_view_atomic(view) for view in views]
+
+    assert made == list(views)
