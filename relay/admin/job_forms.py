@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django import forms
@@ -14,6 +14,7 @@ from django.db import models
 from relay.admin.act_form import ActForm
 from relay.admin.schedule_form import ArgumentsField
 from relay.packing import TAG
+from relay.queries.reading import aware
 
 __all__ = [
     "EditForm",
@@ -32,6 +33,14 @@ class CallField(ArgumentsField):
 
     def prepare_value(self, value: Any) -> Any:
         return "" if value is None else super().prepare_value(value)
+
+
+class InstantField(forms.SplitDateTimeField):
+    """A date and a time, in the current zone, also where USE_TZ is off."""
+
+    def compress(self, data_list: Any) -> datetime | None:
+        found = super().compress(data_list)
+        return None if found is None else aware(found)
 
 
 class TagsField(forms.CharField):
@@ -93,7 +102,7 @@ class _OptionsForm(JobForm):
     priority = forms.IntegerField(
         required=False, help_text="-100 to 100, higher first."
     )
-    run_at = forms.SplitDateTimeField(
+    run_at = InstantField(
         label="Due", required=False, help_text="It does not start before this."
     )
     max_retries = forms.IntegerField(
@@ -103,9 +112,7 @@ class _OptionsForm(JobForm):
         required=False,
         help_text="How long one attempt may run, as 45 (seconds), 10:00 or 06:00:00.",
     )
-    deadline = forms.SplitDateTimeField(
-        required=False, help_text="After this no attempt starts."
-    )
+    deadline = InstantField(required=False, help_text="After this no attempt starts.")
     tags = TagsField(required=False, help_text="One a line.")
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
 from django import forms
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -32,13 +34,14 @@ from relay.exceptions import (
     NotFound,
 )
 from relay.operations import Actor
-from relay.queries.reading import CUT
+from relay.queries.reading import CUT, aware
 from relay.sensitive import MASK
 from relay.unique import Unique
 
 __all__ = [
     "WHEN",
     "ArgumentsForm",
+    "InstantField",
     "arguments_of",
     "edit_job",
     "enqueue",
@@ -59,6 +62,19 @@ def seconds_field(label: Any) -> forms.FloatField:
     """Return a field of a span, which may be empty."""
     most = LONGEST.total_seconds()
     return forms.FloatField(required=False, min_value=0, max_value=most, label=label)
+
+
+class InstantField(forms.DateTimeField):
+    """An instant; without a zone it is in the server's, also where USE_TZ is off."""
+
+    def prepare_value(self, value: Any) -> Any:
+        is_shifted = isinstance(value, datetime) and not settings.USE_TZ
+        local = timezone.localtime(value).replace(tzinfo=None) if is_shifted else value
+        return super().prepare_value(local)
+
+    def to_python(self, value: Any) -> datetime | None:
+        found = super().to_python(value)
+        return None if found is None else aware(found)
 
 
 def span_of(seconds: float | None) -> timedelta | None:
@@ -122,10 +138,10 @@ class EditForm(ArgumentsForm):
 
     queue = forms.CharField(label=gettext_lazy("Queue"))
     priority = forms.IntegerField(label=gettext_lazy("Priority, higher first"))
-    run_at = forms.DateTimeField(label=gettext_lazy("Due at"), help_text=WHEN)
+    run_at = InstantField(label=gettext_lazy("Due at"), help_text=WHEN)
     max_retries = forms.IntegerField(label=gettext_lazy("Retries"))
     timeout = seconds_field(gettext_lazy("Timeout in seconds; empty for none"))
-    deadline = forms.DateTimeField(
+    deadline = InstantField(
         required=False, label=gettext_lazy("Deadline; empty for none")
     )
     tags = forms.CharField(
@@ -158,12 +174,10 @@ class EnqueueForm(ArgumentsForm):
     priority = forms.IntegerField(
         required=False, label=gettext_lazy("Priority, higher first")
     )
-    run_at = forms.DateTimeField(
-        required=False, label=gettext_lazy("Due at"), help_text=WHEN
-    )
+    run_at = InstantField(required=False, label=gettext_lazy("Due at"), help_text=WHEN)
     max_retries = forms.IntegerField(required=False, label=gettext_lazy("Retries"))
     timeout = seconds_field(gettext_lazy("Timeout in seconds"))
-    deadline = forms.DateTimeField(
+    deadline = InstantField(
         required=False, label=gettext_lazy("Deadline; empty for none")
     )
     unique_for = seconds_field(gettext_lazy("No other such job for so many seconds"))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
-from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from relay import operations, queries
@@ -86,7 +85,7 @@ def _act(request: HttpRequest, actor: Actor, name: str, action: str) -> str:
     if action == "pause":
         minutes = request.POST.get("minutes", "")
         if minutes in map(str, PAUSES):
-            until = timezone.now() + timedelta(minutes=int(minutes))
+            until = datetime.now(UTC) + timedelta(minutes=int(minutes))
             operations.pause_queue(actor, name, until=until)
             return _("{name} is paused for {span}.").format(
                 **known, span=f"{minutes} min"

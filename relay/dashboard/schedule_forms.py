@@ -21,6 +21,7 @@ from relay.dashboard.drawing import draw, link
 from relay.dashboard.job_forms import (
     WHEN,
     ArgumentsForm,
+    InstantField,
     arguments_of,
     has_mask,
     moment,
@@ -68,7 +69,7 @@ class ScheduleForm(ArgumentsForm):
         help_text=gettext_lazy("Five fields; or give an interval."),
     )
     every = seconds_field(gettext_lazy("Interval in seconds"))
-    once_at = forms.DateTimeField(
+    once_at = InstantField(
         required=False, label=gettext_lazy("Or once, at"), help_text=WHEN
     )
     timezone = forms.CharField(
@@ -104,8 +105,8 @@ class ScheduleForm(ArgumentsForm):
     catch_up_window = seconds_field(
         gettext_lazy("Missed runs are caught up, so many seconds back")
     )
-    starts_at = forms.DateTimeField(required=False, label=gettext_lazy("Not before"))
-    ends_at = forms.DateTimeField(required=False, label=gettext_lazy("Not after"))
+    starts_at = InstantField(required=False, label=gettext_lazy("Not before"))
+    ends_at = InstantField(required=False, label=gettext_lazy("Not after"))
     spread = seconds_field(gettext_lazy("Each run up to so many seconds later"))
     success_within = seconds_field(
         gettext_lazy("Warn after so many seconds without a success")

@@ -23,6 +23,7 @@ from relay.dashboard.drawing import link
 from relay.dashboard.verbs import VERBS
 from relay.dashboard.words import NOTHING, span
 from relay.operations import quoted
+from relay.queries.reading import aware
 
 __all__ = ["register"]
 
@@ -287,7 +288,7 @@ def ago(value: Any) -> SafeString | str:
     found = _moment(value)
     if found is None:
         return NOTHING
-    seconds = (timezone.now() - found).total_seconds()
+    seconds = (datetime.now(UTC) - aware(found)).total_seconds()
     text = _("{span} ago") if seconds >= 0 else _("in {span}")
     return format_html(
         '<time class="ago" datetime="{}">{}</time>',

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from django.utils import timezone
+
 from relay.codec import encode_arguments
 from relay.conf import LONGEST
 from relay.exceptions import ArgumentError, EncodeError, ScheduleError
@@ -138,7 +140,12 @@ def _check_rule(schedule: Schedule) -> None:
 
 
 def _check_ends(schedule: Schedule) -> None:
-    check_ends(schedule.starts_at, schedule.ends_at)
+    check_ends(_aware(schedule.starts_at), _aware(schedule.ends_at))
+
+
+def _aware(at: datetime | None) -> datetime | None:
+    """Return a time with its zone: where USE_TZ is off, Django reads it without."""
+    return timezone.make_aware(at) if at and timezone.is_naive(at) else at
 
 
 def _check_success_within(span: timedelta) -> None:
