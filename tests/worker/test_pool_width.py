@@ -89,15 +89,14 @@ class Width:
         self.run(10, seconds_each=_SHORT_SECONDS / 10)
         self.look(_SHORT_SECONDS)
 
-    def threads_awake(self, seconds_each: float = LONG_SECONDS) -> int:
-        """Return how many of as many jobs as there are slots run at once."""
+    def assert_run_at_once(
+        self, count: int, seconds_each: float = LONG_SECONDS
+    ) -> None:
+        """So many of as many jobs as there are slots run at once, and no more."""
         self.submit(*["s"] * THREADS, seconds_each=seconds_each)
-        self.executor.wait_for_starts(1)
-        count = 1
-        while count < THREADS and not self.executor.starts_no_more():
-            count += 1
+        self.executor.wait_for_starts(count)
+        assert count == THREADS or self.executor.starts_no_more()
         self.let_all_end()
-        return count
 
 
 @pytest.fixture
@@ -113,7 +112,7 @@ def width(clock: Clock) -> Width:
 
 
 def test_jobs_that_may_wait_get_a_thread_each(width: Width) -> None:
-    assert width.threads_awake() == THREADS
+    width.assert_run_at_once(THREADS)
 
 
 def test_one_thread_goes_on_with_jobs_that_start_quickly(width: Width) -> None:
@@ -134,7 +133,7 @@ def test_few_starts_in_a_look_change_nothing(width: Width) -> None:
     width.run(10, seconds_each=LONG_SECONDS)
     width.look(10 * _SHORT_SECONDS)
 
-    assert width.threads_awake() == THREADS
+    width.assert_run_at_once(THREADS)
 
 
 def test_jobs_that_stay_short_stay_in_one_thread(width: Width) -> None:
@@ -143,25 +142,25 @@ def test_jobs_that_stay_short_stay_in_one_thread(width: Width) -> None:
         width.run(10, seconds_each=_SHORT_SECONDS / 2)
         width.look(_WIDE_SECONDS)
 
-    assert width.threads_awake(_SHORT_SECONDS / 2) == 1
+    width.assert_run_at_once(1, _SHORT_SECONDS / 2)
 
 
 def test_jobs_that_prove_long_in_one_thread_get_several_for_a_second(
     width: Width,
 ) -> None:
     width.make_narrow()
-    assert width.threads_awake() == 1
+    width.assert_run_at_once(1)
     width.look(_TRIAL_SECONDS / 2)
-    assert width.threads_awake() == 1
+    width.assert_run_at_once(1)
     width.look(_TRIAL_SECONDS)
-    assert width.threads_awake() == THREADS
+    width.assert_run_at_once(THREADS)
 
     width.make_narrow()
-    assert width.threads_awake() == THREADS
+    width.assert_run_at_once(THREADS)
 
     width.look(_WIDE_SECONDS)
     width.make_narrow()
-    assert width.threads_awake() == 1
+    width.assert_run_at_once(1)
 
 
 def block_the_one_thread(width: Width) -> None:
@@ -184,7 +183,7 @@ def test_a_job_that_blocks_the_one_thread_holds_up_nobody(width: Width) -> None:
     assert list(width.executor.started)[-3:] == ["s1", "s2", "s3"]
     width.let_all_end()
     width.make_narrow()
-    assert width.threads_awake() == THREADS  # for a second
+    width.assert_run_at_once(THREADS)  # for a second
 
 
 def test_a_job_that_blocks_the_one_thread_is_seen_while_coroutines_start(
@@ -205,7 +204,7 @@ def test_coroutines_that_start_quickly_are_no_sign_of_short_plain_jobs(
     width.run(10, "a", seconds_each=LONG_SECONDS)
     width.look(_SHORT_SECONDS)
 
-    assert width.threads_awake() == THREADS
+    width.assert_run_at_once(THREADS)
 
 
 @pytest.mark.parametrize("kinds", ["sa", "as"], ids=["plain first", "coroutines first"])
