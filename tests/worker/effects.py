@@ -55,4 +55,5 @@ def note(phase: str, said: object = None) -> None:
 def read(path: Path) -> list[Effect]:
     if not path.exists():
         return []
-    return [Effect(**json.loads(line)) for line in path.read_text().splitlines()]
+    whole, _, _ = path.read_text().rpartition("\n")  # what is being written is not
+    return [Effect(**json.loads(line)) for line in whole.splitlines()]

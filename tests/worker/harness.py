@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -25,6 +25,7 @@ from tests.worker.effects import Effect, read
 
 __all__ = ["LONG_LEASE", "SHORT_LEASE", "Database", "Worker", "Workers", "until"]
 
+T = TypeVar("T")
 ROOT = Path(__file__).parent.parent.parent
 # In seconds. A lease that no busy machine lets run out by accident; and one that a
 # test can wait for.
@@ -295,6 +296,21 @@ class Workers:
         if is_awaited:
             worker.wait_until_ready(processes)
         return worker
+
+    def undisturbed(self, act: Callable[[], T]) -> T:
+        """Do what takes some leases, again where a child was replaced meanwhile.
+
+        On a machine that stood still for most of a short lease a worker ends its
+        children, as it is to: what they ran is run again.
+        """
+        incarnations = "SELECT count(*) FROM relay_worker"
+        for _ in range(3):
+            before = self.database.ask(incarnations)
+            found = act()
+            if self.database.ask(incarnations) == before:
+                return found
+        logs = "\n".join(worker.text() for worker in self.all)
+        raise AssertionError(f"children were replaced each time\n{logs}")
 
     def end(self) -> None:
         for worker in self.all:

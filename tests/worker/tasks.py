@@ -77,7 +77,7 @@ def wait_on_socket() -> None:
         near.recv(1)
 
 
-@task(soft_timeout=timedelta(seconds=0.3))
+@task(soft_timeout=timedelta(seconds=1.5))
 def clean_up_when_warned(how: str) -> str:
     note("start")
     try:
@@ -92,7 +92,7 @@ def clean_up_when_warned(how: str) -> str:
     return "never warned"
 
 
-@task(soft_timeout=timedelta(seconds=0.3))
+@task(soft_timeout=timedelta(seconds=1.5))
 async def aclean_up_when_warned(how: str) -> str:
     note("start")
     try:
@@ -325,8 +325,11 @@ def break_the_loop() -> None:
     worker = process._state.worker
     assert worker is not None
     if current_job().attempt == 1:
-        worker._loop._collect = fail
-        time.sleep(0.5)
+        loop, thread = worker._loop, worker._loop_thread
+        loop._collect = fail
+        # As long as this slot is taken, nothing that waits in the loop can start.
+        while thread.is_alive() or loop._pool.is_waiting:
+            time.sleep(0.01)
 
 
 @task

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -19,16 +20,24 @@ pytestmark = pytest.mark.slow
 def test_b15_failure_001_a_job_longer_than_three_leases_runs_once(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
-    workers.start("-c", "2", LEASE=SHORT_LEASE)
-    job = database.enqueue_one("nap", 3.5 * SHORT_LEASE)
-    start = database.wait_for_start(job)
-    workers.start("-c", "2", LEASE=SHORT_LEASE)
+    for _ in range(2):
+        workers.start("-c", "2", LEASE=SHORT_LEASE)
     expiry = "SELECT lease_expires_at FROM relay_worker WHERE pid = %s"
-    seen = [database.ask(expiry, start.pid)]
+    seen: set[object] = set()
 
-    while database.job(job)["state"] != "completed":
-        until(lambda: database.ask(expiry, start.pid) > seen[-1])
-        seen.append(database.ask(expiry, start.pid))
+    def run() -> UUID:
+        seen.clear()
+        made = database.enqueue_one("nap", 3.5 * SHORT_LEASE)
+        start = database.wait_for_start(made)
+
+        def has_ended() -> bool:
+            seen.add(database.ask(expiry, start.pid))
+            return bool(database.job(made)["state"] == "completed")
+
+        until(has_ended)
+        return made
+
+    job = workers.undisturbed(run)
 
     assert len(seen) > 3
     assert len(database.effects_of(job, "start")) == 1
@@ -38,12 +47,15 @@ def test_b15_failure_001_a_job_longer_than_three_leases_runs_once(
 def test_a_job_that_holds_the_interpreter_for_two_leases_runs_once(
     database: Database, workers: Workers
 ) -> None:
-    workers.start("-c", "2", LEASE=SHORT_LEASE)
-    job = database.enqueue_one("hold_interpreter", 2.2 * SHORT_LEASE)
-    database.wait_for_start(job)
-    workers.start("-c", "2", LEASE=SHORT_LEASE)
+    for _ in range(2):
+        workers.start("-c", "2", LEASE=SHORT_LEASE)
 
-    database.wait_for(job)
+    def run() -> UUID:
+        made = database.enqueue_one("hold_interpreter", 2.2 * SHORT_LEASE)
+        database.wait_for(made)
+        return made
+
+    job = workers.undisturbed(run)
 
     (end,) = database.effects_of(job, "end")
     assert isinstance(end.said, float)
@@ -182,8 +194,13 @@ def test_failure_074_workers_with_different_leases_keep_their_jobs(
     for lease in (SHORT_LEASE, 60, SHORT_LEASE):
         workers.start("-c", "4", LEASE=lease)
 
-    jobs = database.enqueue("nap", 1.8 * SHORT_LEASE, count=8)
-    database.wait_for_all(len(jobs))
+    def run() -> list[UUID]:
+        made = database.enqueue("nap", 1.8 * SHORT_LEASE, count=8)
+        for job in made:
+            database.wait_for(job)
+        return made
+
+    jobs = workers.undisturbed(run)
 
     assert [len(database.effects_of(job, "start")) for job in jobs] == [1] * len(jobs)
 
@@ -211,9 +228,14 @@ def test_failure_076_a_worker_whose_clock_is_wrong_starts_and_steals_nothing(
     due_at = database.ask("SELECT now() + interval '5 minutes'")
     later = database.enqueue_one("quick", state="scheduled", run_at=due_at)
 
-    # A coroutine: under the library time.sleep() fails.
-    long = database.enqueue("anap", 2 * SHORT_LEASE, count=8)
-    database.wait_for_all(len(long) + 1)
+    def run() -> list[UUID]:
+        # A coroutine: under the library time.sleep() fails.
+        made = database.enqueue("anap", 2 * SHORT_LEASE, count=8)
+        for job in made:
+            database.wait_for(job)
+        return made
+
+    long = workers.undisturbed(run)
 
     assert abs(database.job(clock)["result"] - time.time() - skew_seconds) < 60
     assert database.job(later)["state"] == "scheduled"

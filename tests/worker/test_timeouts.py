@@ -93,7 +93,7 @@ def test_a_handler_is_warned_by_its_soft_timeout_and_may_end_well(
     raises = database.enqueue_one(task, "raise", max_retries=0)
     database.wait_for(returns)
     database.wait_for(raises, "failed")
-    goes_on = database.enqueue_one(task, "go on", max_retries=0, timeout_ms=4_000)
+    goes_on = database.enqueue_one(task, "go on", max_retries=0, timeout_ms=6_000)
     database.wait_for(goes_on, "failed")
 
     assert database.job(returns)["result"] == "cleaned up"
@@ -105,7 +105,7 @@ def test_a_handler_is_warned_by_its_soft_timeout_and_may_end_well(
 
 
 def test_failure_019_jobs_that_wait_in_c_are_timed_out_and_the_slots_come_back(
-    database: Database, workers: Workers
+    database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     worker = workers.start("-c", "4", LEASE=30, TIMEOUT_GRACE=0.3)
     first = worker.child_pids()
@@ -123,7 +123,12 @@ def test_failure_019_jobs_that_wait_in_c_are_timed_out_and_the_slots_come_back(
         assert_timed_out(database, job)
     worker.wait_until_ready()
     assert worker.child_pids() != first
-    gates = database.enqueue("nap", 0.3, count=20)
+    gates = database.enqueue("gate", str(tmp_path / "open"), count=20)
+    until(
+        lambda: sum(len(database.effects_of(job, "start")) for job in gates) == 4,
+        what="a job in each slot",
+    )
+    (tmp_path / "open").touch()
     for job in gates:
         database.wait_for(job)
     beginnings = sorted(
@@ -224,9 +229,13 @@ def test_failure_037_a_timeout_longer_than_the_lease_runs_nothing_twice(
 ) -> None:
     for _ in range(2):
         workers.start("-c", "2", LEASE=SHORT_LEASE)
-    job = database.enqueue_one("nap", 2 * SHORT_LEASE, timeout_ms=LONG)
 
-    database.wait_for(job)
+    def run() -> UUID:
+        made = database.enqueue_one("nap", 2 * SHORT_LEASE, timeout_ms=LONG)
+        database.wait_for(made)
+        return made
+
+    job = workers.undisturbed(run)
 
     assert len(database.effects_of(job, "start")) == 1
     assert database.job(job)["attempt"] == 1

@@ -82,13 +82,13 @@ def hold_interpreter() -> None:
     sum(itertools.repeat(1, 1 << 62))
 
 
-@task(isolation="process", timeout=timedelta(seconds=0.5), max_retries=0)
+@task(isolation="process", timeout=timedelta(seconds=1.5), max_retries=0)
 def hold_interpreter_for_too_long() -> None:
     note("start")
     sum(itertools.repeat(1, 1 << 62))
 
 
-@task(isolation="process", timeout=timedelta(seconds=0.5), max_retries=0)
+@task(isolation="process", timeout=timedelta(seconds=1.5), max_retries=0)
 def sleep_for_too_long() -> None:
     note("start")
     try:
@@ -97,7 +97,7 @@ def sleep_for_too_long() -> None:
         note("cleaned")
 
 
-@task(isolation="process", timeout=timedelta(seconds=0.5), max_retries=0)
+@task(isolation="process", timeout=timedelta(seconds=1.5), max_retries=0)
 async def asleep_for_too_long() -> None:
     note("start")
     try:
