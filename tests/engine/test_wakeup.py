@@ -375,7 +375,7 @@ def test_a_connection_that_breaks_after_the_commit_leaves_it_to_the_thread(
         cursor.execute("SELECT pg_backend_pid()")
         (pid,) = cursor.fetchone()
     with connect("default", role="duty", name="test") as other:
-        other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+        other.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])
 
     sender.send("default", "q", 0, 1)
 
@@ -389,7 +389,7 @@ def test_a_broken_connection_of_the_thread_is_made_anew(
     broken = connect("default", role="duty", name="test")
     pid = broken.info.backend_pid
     with connect("default", role="duty", name="test") as other:
-        other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+        other.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])
     sender._connections["default"] = broken
 
     sender.send("default", "q", 0, 1)

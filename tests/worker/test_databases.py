@@ -14,7 +14,7 @@ import pytest
 
 from relay.standalone.postgres import EmbeddedPostgres
 from tests.scale import scaled
-from tests.worker.harness import ROOT, SHORT_LEASE, Database, Workers, until
+from tests.worker.harness import LONG_LEASE, ROOT, Database, Workers, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -119,7 +119,7 @@ def test_two_schemas_of_one_database_hold_jobs_apart(
     database = workers.database
     database.session.execute(EFFECTS)
 
-    worker = workers.start("-c", "4", LEASE=SHORT_LEASE)
+    worker = workers.start("-c", "4", LEASE=LONG_LEASE)
     left.enqueue("quick", count=5)
     database.enqueue("quick", count=40)
     database.enqueue("transact", 0.0, count=5)

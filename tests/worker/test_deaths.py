@@ -80,8 +80,8 @@ def test_a_job_whose_processes_died_has_its_follower_run(
     workers.start("-c", "1", CRASH_LIMIT=2)
     poison = database.enqueue_one("die_mourned")
 
-    database.wait_for(poison, "failed", seconds=30)
-    database.wait_for_all(1, seconds=30)
+    database.wait_for(poison, "failed")
+    database.wait_for_all(1)
 
     said = [effect.said for effect in database.effects() if effect.said is not None]
     assert said == [[str(poison), "PoisonJob"]]

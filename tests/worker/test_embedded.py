@@ -191,10 +191,10 @@ def test_a_call_into_c_that_holds_the_interpreter_past_the_lease_runs_once(
 
 
 def test_a_lost_lease_interrupts_the_jobs_and_a_new_worker_begins(
-    database: Database, sites: Sites
+    database: Database, sites: Sites, tmp_path: Path
 ) -> None:
     site = sites.start(LEASE=2 * SHORT_LEASE)
-    job = database.enqueue_one("beat", 80, 0.1)
+    job = database.enqueue_one("gate", str(tmp_path / "open"))
     database.wait_for_start(job)
     (before,) = site.workers()
 
@@ -202,6 +202,7 @@ def test_a_lost_lease_interrupts_the_jobs_and_a_new_worker_begins(
         "UPDATE relay_worker SET state = 'lost' WHERE id = %s", (before["id"],)
     )
     database.wait_for_start(job, count=2)
+    (tmp_path / "open").touch()
     database.wait_for(job)
 
     assert [effect.attempt for effect in database.effects_of(job, "end")] == [2]

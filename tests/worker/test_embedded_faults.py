@@ -49,11 +49,12 @@ def test_failure_059_handlers_are_interrupted_before_their_lease_may_have_run_ou
 def test_a_helper_that_stands_still_is_replaced(
     database: Database, sites: Sites, tmp_path: Path
 ) -> None:
-    site = sites.start(LEASE=3)
+    site = sites.start(LEASE=6)
     helper = site.helper_pid()
 
     os.kill(helper, signal.SIGSTOP)
-    until(lambda: "stands still" in site.text())
+    until(lambda: site.helper_pid() != helper, what="another helper")
+    assert "stands still" in site.text()
     database.wait_for(database.enqueue_one("quick"))
 
     assert site.helper_pid() != helper

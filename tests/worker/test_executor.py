@@ -770,7 +770,7 @@ def test_failure_002_a_dropped_connection_is_replaced_before_the_next_job(
     before = in_slot(lambda: run("plain", backend))
 
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [int(before.result)])
+        cursor.execute("SELECT pg_terminate_backend(%s, 60000)", [int(before.result)])
     after = in_slot(lambda: run("plain", backend))
 
     assert isinstance(after, Completed)

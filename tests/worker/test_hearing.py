@@ -136,7 +136,7 @@ def test_a_connection_that_is_closed_is_not_waited_for(
 def test_a_session_that_the_server_ended_says_so(
     hearing: Hearing, hot: EngineConnection, duty: EngineConnection
 ) -> None:
-    duty.execute("SELECT pg_terminate_backend(%s, 5000)", [hot.info.backend_pid])
+    duty.execute("SELECT pg_terminate_backend(%s, 60000)", [hot.info.backend_pid])
 
     with pytest.raises(psycopg.OperationalError):
         read_until(hearing, never)

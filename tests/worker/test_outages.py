@@ -45,7 +45,7 @@ def end_all_sessions(database: Database) -> None:
 def test_b11_workers_resume_by_themselves_and_charge_nothing(
     server: EmbeddedPostgres, private: Database, private_workers: Workers, fault: str
 ) -> None:
-    workers = [private_workers.start("-c", "4", LEASE=30) for _ in range(2)]
+    workers = [private_workers.start("-c", "4", LEASE=60) for _ in range(2)]
     before = [worker.child_pids() for worker in workers]
     jobs = private.enqueue("use_orm_for", 0.3, count=60)
     private.enqueue("quick", count=40)
@@ -111,7 +111,7 @@ def test_failure_082_timeouts_of_statements_and_locks_are_waited_out(
     role = private.ask("SELECT current_user")
     private.session.execute(f"ALTER ROLE {role} SET statement_timeout = '200ms'")
     try:
-        worker = private_workers.start("-c", "2", LEASE=10)
+        worker = private_workers.start("-c", "2", LEASE=60)
         before = worker.child_pids()
         jobs = private.enqueue("nap", 0.2, count=20)
         private.wait_for_start(jobs[0])
@@ -132,14 +132,14 @@ def test_failure_082_timeouts_of_statements_and_locks_are_waited_out(
 def test_a_lock_that_outlasts_every_timeout_is_waited_out_too(
     private: Database, private_workers: Workers
 ) -> None:
-    worker = private_workers.start("-c", "2", LEASE=6)
+    worker = private_workers.start("-c", "2", LEASE=10)
     before = worker.child_pids()
     jobs = private.enqueue("nap", 0.1, count=10)
     private.wait_for_start(jobs[0])
 
     with private.session.transaction():
         private.session.execute("LOCK TABLE relay_job IN ACCESS EXCLUSIVE MODE")
-        private.session.execute("SELECT pg_sleep(8)")  # longer than the lease
+        private.session.execute("SELECT pg_sleep(12)")  # longer than the lease
     private.wait_for_all(10)
 
     assert worker.child_pids() == before
@@ -160,7 +160,7 @@ def test_failure_025_a_lost_listen_session_is_replaced_and_polled_once(
     before = cpu_seconds(worker)
     began_at = time.monotonic()
     private.session.execute(
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+        "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
         "WHERE application_name = 'relay listen'"
     )
     in_the_gap = private.enqueue_one("quick")
@@ -335,7 +335,7 @@ def test_failure_118_more_slots_than_sessions_is_said_and_survived(
 def test_failure_007_a_job_whose_row_is_locked_for_long_is_still_finished_once(
     private: Database, private_workers: Workers, tmp_path: Path
 ) -> None:
-    private_workers.start("-c", "2", LEASE=6)
+    private_workers.start("-c", "2", LEASE=30)
     job = private.enqueue_one("gate", str(tmp_path / "open"))
     private.wait_for_start(job)
 
@@ -357,8 +357,9 @@ def test_failure_081_finishes_renewals_sweeps_and_prunes_do_not_deadlock(
 ) -> None:
     private.session.execute("ALTER SYSTEM SET deadlock_timeout = '50ms'")
     private.session.execute("SELECT pg_reload_conf()")
+    relay = {"LEASE": 2, "LOSS_LIMIT": 10_000, "RETENTION_COMPLETED": 0.2}
     for _ in range(2):
-        private_workers.start("-c", "4", processes=2, LEASE=2, RETENTION_COMPLETED=0.2)
+        private_workers.start("-c", "4", processes=2, **relay)
 
     count = scaled(5_000)
     private.enqueue("silent", count=count)

@@ -148,4 +148,4 @@ def test_a_worker_without_the_key_hands_back_and_one_with_it_finishes(
     assert (job.error_class, job.failures, job.crashes) == ("MissingKey", 0, 0)
 
     start(workers)
-    assert handle.result(timeout=30) == CANARY
+    assert handle.result(timeout=60) == CANARY

@@ -137,7 +137,7 @@ def test_failure_031_a_job_that_ends_as_the_worker_stops_runs_once(
 ) -> None:
     rounds = scaled(100, least=5)
     for number in range(rounds):
-        worker = workers.start("-c", "2", "--grace", "5")
+        worker = workers.start("-c", "2", "--grace", "60")
         door = tmp_path / f"open{number}"
         job = database.enqueue_one("gate", str(door), max_retries=0)
         database.wait_for_start(job)

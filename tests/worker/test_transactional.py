@@ -300,7 +300,7 @@ def test_a_session_that_is_lost_meanwhile_is_nobody_s_failure(
         write()
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_backend_pid()")
-            other.execute("SELECT pg_terminate_backend(%s, 5000)", cursor.fetchone())
+            other.execute("SELECT pg_terminate_backend(%s, 60000)", cursor.fetchone())
 
     job, outcome = run(hot, worker_id, handler)
 
@@ -492,7 +492,7 @@ def test_a_commit_that_the_server_died_on_is_run_again(
     def finish_and_die(django: Any, *args: Any) -> None:
         real(django, *args)
         pid = django.connection.info.backend_pid
-        other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+        other.execute("SELECT pg_terminate_backend(%s, 60000)", (pid,))
 
     monkeypatch.setattr(transactional, "_finish", finish_and_die)
 
@@ -514,7 +514,7 @@ def test_a_commit_without_an_answer_whose_job_is_another_s_by_now_is_lost(
     def finish_and_die(django: Any, *args: Any) -> None:
         real(django, *args)
         pid = django.connection.info.backend_pid
-        other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+        other.execute("SELECT pg_terminate_backend(%s, 60000)", (pid,))
         other.execute(
             "UPDATE relay_job SET state = 'queued', worker_id = NULL, started_at = NULL"
         )
