@@ -20,6 +20,7 @@ from pytest_django import Settings
 from relay import Unique, task
 from relay.engine import wakeup
 from relay.models import Job, Occurrence, Schedule
+from relay.scheduler import duty as duty_module
 from relay.scheduler import timetable
 from relay.scheduler.due import SPREAD
 from relay.scheduler.duty import ScheduleDuty
@@ -194,11 +195,14 @@ def test_a_long_catch_up_is_cut_per_tick_and_keeps_no_other_waiting() -> None:
     assert len(fired(long)) >= 1200
 
 
-def test_a_tick_ends_with_its_budget_and_the_next_one_goes_on_with_the_others() -> None:
+def test_a_tick_ends_with_its_budget_and_the_next_one_goes_on_with_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     schedules = [make("0 * * * *") for _ in range(3)]
     tick()
     for schedule in schedules:
         set_back(schedule, HOUR)
+    monkeypatch.setattr(duty_module, "BUDGET_SECONDS", 1.0)
     clock = iter(range(0, 1000, 10))
     duty = ScheduleDuty(monotonic=lambda: next(clock))
 

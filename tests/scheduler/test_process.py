@@ -190,15 +190,20 @@ def scheduler(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 def wait_until_it_runs(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
-    assert "firing the schedules" in process.stdout.readline()
+    said: list[str] = []
+    for line in process.stdout:
+        if "firing the schedules" in line:
+            return
+        said.append(line)
+    raise AssertionError(f"the scheduler has ended: {''.join(said)}")
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     """Look until the condition holds; the process's own pace is the pause."""
     ends_at = time.monotonic() + WAIT_SECONDS
     while not condition():
-        assert time.monotonic() < ends_at
-        assert process.poll() is None
+        assert time.monotonic() < ends_at, "did not come true"
+        assert process.poll() is None, f"it has ended with {process.returncode}"
         beat(process, 0.05)
 
 
