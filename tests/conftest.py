@@ -20,6 +20,7 @@ from relay.standalone.postgres import EmbeddedPostgres
 from tests import emptying
 from tests.meters import Sums
 from tests.scale import scale
+from tests.waiting import WAIT_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +166,15 @@ def django_db_modify_db_settings(
                 "them, or give these a server of their own with RELAY_TEST_ROOT=FOLDER",
                 returncode=pytest.ExitCode.USAGE_ERROR,
             )
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_reads() -> Iterator[None]:
+    """Have pages and lists answer whatever a machine is busy with, not a 503."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("relay.queries.reading.LOOK_SECONDS", WAIT_SECONDS)
+        patch.setattr("relay.operations.matching.COUNT_SECONDS", WAIT_SECONDS)
         yield
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from django.db import connection
 
+from relay.api import throttle
 from relay.ids import uuid7
 from relay.models import Attempt, Audit, BulkOperation, Job, Output
 from relay.operations.bulk import run_bulk
@@ -555,7 +558,11 @@ def test_an_act_on_a_group_of_failures_is_about_no_other() -> None:
         changed.update(state="cancelled")
 
 
-def test_a_bucket_of_submits_is_emptied_and_filled_again(settings: Any) -> None:
+def test_a_bucket_of_submits_is_emptied_and_filled_again(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [time.time()]
+    monkeypatch.setattr(throttle, "time", SimpleNamespace(time=lambda: now[0]))
     settings.RELAY = {"API": {"SUBMIT_RATE": 1, "SUBMIT_BURST": 3}}
     settings.CACHES = {
         "default": {
@@ -574,6 +581,9 @@ def test_a_bucket_of_submits_is_emptied_and_filled_again(settings: Any) -> None:
     assert said(answers[-1])["code"] == "too_many_requests"
     assert other.post("/v1/jobs", body).status_code == 201
     assert client.post("/v1/jobs/batch", {"jobs": [body] * 4}).status_code == 429
+    now[0] += 1.0
+    again = [client.post("/v1/jobs", body) for _ in range(2)]
+    assert [each.status_code for each in again] == [201, 429]
 
 
 def test_spans_are_read_as_seconds_words_and_iso_8601() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from django.utils import timezone
 
 from relay.models import BulkOperation, Job, Queue, Schedule
 from tests.api.factory import make_schedule
@@ -33,7 +34,7 @@ def test_from_the_login_to_a_thousand_retries(
         wake=False,
         queue="away",
         state="failed",
-        finished_at="2026-11-30T00:00:00Z",
+        finished_at=timezone.now(),
         error_class="ValueError",
         error_message="the mail server said no",
     )

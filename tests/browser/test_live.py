@@ -233,6 +233,7 @@ def test_each_region_says_that_it_could_not_be_renewed(
     assert page.get_attribute(".stale:has(+ #jobs)", "aria-live") == "polite"
     assert page.text_content(".stale:has(+ #tabs)") == ""
 
+    page.wait_for_function("() => !document.querySelector('.htmx-request')")
     page.evaluate(FAIL, "part=")
     page.clock.run_for(31_000)
     assert seconds_since_news(page) >= 30
