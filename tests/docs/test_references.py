@@ -92,3 +92,13 @@ def test_what_is_written_for_other_programs_can_be_read(page: Path) -> None:
             parser = configparser.ConfigParser(interpolation=None)
             parser.read_string(block.text)
             assert parser.sections()
+
+
+def test_every_explanation_begins_with_the_question_that_it_answers() -> None:
+    pages = sorted((DOCS / "explanation").glob("*.md"))
+
+    begun = [page.read_text(encoding="utf-8").split("\n\n", 2)[1] for page in pages]
+    assert len(begun) > 10
+    assert [
+        each for each in begun if not re.fullmatch(r"\*[A-Z][^\n]+\?\*", each)
+    ] == []
