@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice, starmap
 from operator import itemgetter
@@ -26,6 +26,7 @@ from relay import counts
 from relay.conf import get_settings
 from relay.engine import enqueue_log, wakeup
 from relay.engine.connection import ON_DEMAND
+from relay.engine.enqueue_log import ENQUEUED
 from relay.engine.new_job import (
     COPIED_COLUMNS,
     COPY_ROWS,
@@ -117,9 +118,9 @@ _COPY: Final = (
 )
 
 
-_ENQUEUED: Final = "relay_jobs_enqueued_total"
-_DEDUPLICATED: Final = "relay_jobs_deduplicated_total"
 _QUEUE_AND_TASK: Final = itemgetter(2, 1)
+# Copied at once where each is logged: as many are kept meanwhile.
+LOGGED_ROWS: Final = 1_000
 
 _NO_DELAY: Final = timedelta(0)
 
@@ -176,14 +177,14 @@ def insert(job: NewJob, *, using: str) -> KeyHolder | None:
     """
     if job.unique is not None:
         holders = insert_unique([(0, job, job.unique)], using=using)
-        _count([job], holders)
+        enqueue_log.note([job], holders)
         return holders.get(0)
     statement, values = _statement(job)
     with connections[using].cursor() as cursor:
         cursor.execute(statement, values)
         row = cursor.fetchone()
     if row is not None:
-        _count([job], {})
+        enqueue_log.note([job], {})
     if row is not None and row[0] is not None:
         wakeup.announce(using, job.queue, row[1], row[0])
     return None
@@ -202,20 +203,10 @@ def insert_new(row: ReadyRow, *, using: str) -> None:
     """
     [ready_seq] = _fetch_one(connections[using], INSERT_NEW, row)
     _, task, queue, priority, _, _ = row
-    counts.add(_ENQUEUED, queue, task)
+    counts.add(ENQUEUED, queue, task)
     if enqueue_log.is_on():
         enqueue_log.log_rows([row])
     wakeup.announce(using, queue, priority, ready_seq)
-
-
-def _count(jobs: Sequence[NewJob], holders: Mapping[int, KeyHolder]) -> None:
-    """Count jobs, those at some places as held back by their unique keys; log them."""
-    if enqueue_log.is_on():
-        enqueue_log.log_jobs(jobs, holders)
-    if counts.is_on():
-        for place, job in enumerate(jobs):
-            name = _DEDUPLICATED if place in holders else _ENQUEUED
-            counts.add(name, job.queue, job.task)
 
 
 def _fetch_one(
@@ -314,7 +305,7 @@ def insert_with(connection: psycopg.Connection[Any], job: NewJob) -> int | None:
     row = connection.execute(statement, values).fetchone()
     if row is None:
         return None
-    counts.add(_ENQUEUED, job.queue, job.task)
+    counts.add(ENQUEUED, job.queue, job.task)
     ready_seq: int | None = row[0]
     return ready_seq
 
@@ -349,7 +340,7 @@ def insert_many(jobs: Sequence[NewJob], *, using: str) -> dict[int, KeyHolder]:
         holders = insert_unique(keyed, using=using)
     places = [place for place, _, _ in keyed]
     held = {at: holders[place] for at, place in enumerate(places) if place in holders}
-    _count([job for _, job, _ in keyed], held)
+    enqueue_log.note([job for _, job, _ in keyed], held)
     return holders
 
 
@@ -370,10 +361,24 @@ def insert_ready(rows: Iterable[ReadyRow], *, using: str) -> None:
 
 
 def _copy_ready(rows: Iterable[ReadyRow], *, using: str) -> None:
+    if not enqueue_log.is_on():
+        _copy_part(rows, using=using)
+        return
+    # What is logged is so once it was copied, and is kept until then: so in parts.
+    waiting = iter(rows)
+    with transaction.atomic(using=using):
+        while part := list(islice(waiting, LOGGED_ROWS)):
+            copied: list[ReadyRow] = []
+            _copy_part(part, using=using, copied=copied)
+            enqueue_log.log_rows(copied)
+
+
+def _copy_part(
+    rows: Iterable[ReadyRow], *, using: str, copied: list[ReadyRow] | None = None
+) -> None:
     connection = connections[using]
     places: set[tuple[str, int]] = set()
     made: Counter[tuple[str, str]] = Counter()
-    told: list[ReadyRow] | None = [] if enqueue_log.is_on() else None
     waiting = iter(rows)
     with connection.cursor() as cursor:
         _, ready_seq, fifo = _read_clock(cursor)
@@ -384,13 +389,11 @@ def _copy_ready(rows: Iterable[ReadyRow], *, using: str) -> None:
                     block = [_by_policy(row, fifo) for row in block]
                 places.update((row[2], row[3]) for row in block)
                 made.update(map(_QUEUE_AND_TASK, block))
-                if told is not None:
-                    told += block
+                if copied is not None:
+                    copied += block
                 copy.write("\n".join(starmap(copy_line, block)) + "\n")
     for (queue, task), jobs in made.items():
-        counts.add(_ENQUEUED, queue, task, amount=jobs)
-    if told is not None:
-        enqueue_log.log_rows(told)
+        counts.add(ENQUEUED, queue, task, amount=jobs)
     for queue, priority in places:
         wakeup.announce(using, queue, priority, ready_seq)
 
@@ -419,7 +422,7 @@ def _copy(jobs: Sequence[NewJob], *, using: str) -> None:
         with connection.wrap_database_errors, cursor.copy(_COPY) as copy:
             for job, at in zip(jobs, due, strict=True):
                 copy.write_row((*_ready_row(job), *job.copied(at, now)))
-    _count(jobs, {})
+    enqueue_log.note(jobs, {})
     ready = [job for job, at in zip(jobs, due, strict=True) if at <= now]
     for queue, priority in {(job.queue, job.priority) for job in ready}:
         wakeup.announce(using, queue, priority, ready_seq)

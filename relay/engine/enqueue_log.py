@@ -1,4 +1,6 @@
-"""A record of each job that is enqueued, or was there already: at DEBUG.
+"""What is told of each job that is enqueued, or was there already: counts and logs.
+
+Logged is at DEBUG alone.
 
 Whoever inserts asks is_on() once for a call, not for each job.
 """
@@ -8,21 +10,40 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import Final
 from uuid import UUID
 
-from relay import origin
+from relay import counts, origin
 from relay.conf import get_settings
 from relay.engine.new_job import KeyHolder, NewJob
 from relay.redaction import logged_arguments
 
-__all__ = ["is_on", "log_jobs", "log_rows"]
+__all__ = ["ENQUEUED", "has_arguments", "is_on", "log_jobs", "log_rows", "note"]
 
 logger = logging.getLogger("relay.engine")
+
+ENQUEUED: Final = "relay_jobs_enqueued_total"
+_DEDUPLICATED: Final = "relay_jobs_deduplicated_total"
 
 
 def is_on() -> bool:
     """Tell whether anybody wants to hear of each job."""
     return logger.isEnabledFor(logging.DEBUG)
+
+
+def has_arguments() -> bool:
+    """Tell whether anybody wants to see what each job is called with."""
+    return is_on() and get_settings().log_args
+
+
+def note(jobs: Sequence[NewJob], holders: Mapping[int, KeyHolder]) -> None:
+    """Count jobs, those at some places as held back by their unique keys; log them."""
+    if is_on():
+        log_jobs(jobs, holders)
+    if counts.is_on():
+        for place, job in enumerate(jobs):
+            name = _DEDUPLICATED if place in holders else ENQUEUED
+            counts.add(name, job.queue, job.task)
 
 
 def log_rows(rows: Iterable[tuple[UUID, str, str, int, int, str]]) -> None:

@@ -77,7 +77,7 @@ def expire(connection: EngineConnection, *, limit: int = EXPIRE_BATCH) -> int:
     Returns:
         how many were failed.
     """
-    rows = connection.execute(
+    cursor = connection.execute(
         rules.told(EXPIRE),
         {
             "limit": limit,
@@ -85,7 +85,8 @@ def expire(connection: EngineConnection, *, limit: int = EXPIRE_BATCH) -> int:
             "error_class": DEADLINE_EXCEEDED,
             "error_message": NOT_STARTED_IN_TIME,
         },
-    ).fetchall()
+    )
+    rows = rules.parted(cursor, cursor.fetchall())
     for queue, task, jobs in rows:
         counts.ended(queue, task, "failed", "deadline", jobs)
     return sum(jobs for _, _, jobs in rows)

@@ -421,7 +421,7 @@ def read_states(cursors: Iterable[Any]) -> dict[UUID, str]:
     for cursor in cursors:
         rows = cursor.fetchall()
         if rows and len(rows[0]) > 1:
-            states.update(rows)
+            states.update(rules.parted(cursor, rows))
         else:
             states.update(dict.fromkeys((row[0] for row in rows), "completed"))
     return states

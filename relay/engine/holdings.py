@@ -190,7 +190,7 @@ def settle_dead_child(
         {"id": str(job_id), "attempt": attempt} for job_id, attempt in child.started
     ]
     longest = LONGEST.total_seconds()
-    rows = connection.execute(
+    cursor = connection.execute(
         rules.told(SETTLE_DEAD_CHILD),
         {
             "worker_id": child.worker_id,
@@ -201,8 +201,8 @@ def settle_dead_child(
             "crash_limit": crash_limit,
             **rules.values(),
         },
-    ).fetchall()
-    return count_and_ready(rows, "killed")
+    )
+    return count_and_ready(rules.parted(cursor, cursor.fetchall()), "killed")
 
 
 def cancel_requested(

@@ -275,7 +275,7 @@ def take(
     Returns:
         how many were taken, and what became ready.
     """
-    rows = connection.execute(
+    cursor = connection.execute(
         rules.told(TAKE),
         {
             "worker_id": worker_id,
@@ -283,8 +283,8 @@ def take(
             "loss_limit": loss_limit,
             **rules.values(),
         },
-    ).fetchall()
-    return count_and_ready(rows, "lost")
+    )
+    return count_and_ready(rules.parted(cursor, cursor.fetchall()), "lost")
 
 
 def count_and_ready(

@@ -10,9 +10,10 @@ from uuid import UUID
 from django.db import transaction
 
 from relay import sensitive
-from relay.engine import wakeup
+from relay.engine import enqueue_log, wakeup
 from relay.engine.acts import ActReport, Why, written
 from relay.engine.connection import fetch_all
+from relay.engine.new_job import NewJob
 from relay.exceptions import StateConflict
 from relay.ids import uuid7
 
@@ -68,15 +69,15 @@ WITH chosen AS MATERIALIZED (
            original.concurrency_key, original.tags, original.meta - 'row_keep_s',
            original.args
     FROM chosen JOIN relay_job AS original ON original.id = chosen.id
-    RETURNING id, replay_of, queue, priority, ready_seq,
-              CASE WHEN args ? 'sealed' THEN args::text END AS sealed
+    RETURNING id, replay_of, task, queue, priority, max_retries, ready_seq,
+              CASE WHEN args ? 'sealed' OR %(is_logged)s THEN args::text END AS args
 ), noted AS (
     INSERT INTO relay_history (job_id, at, event, attempt, actor, detail)
     SELECT original.id, clock_timestamp(), 'replay', original.attempt, %(actor)s,
            jsonb_build_object('job', made.id) || coalesce(%(why)s::jsonb, '{}')
     FROM made JOIN relay_job AS original ON original.id = made.replay_of
 )
-SELECT replay_of, id, queue, priority, ready_seq, sealed FROM made
+SELECT replay_of, id, task, queue, priority, max_retries, ready_seq, args FROM made
 """
 
 
@@ -150,7 +151,7 @@ def _replay(
     arguments: Callable[[UUID], str] | None = None,
 ) -> tuple[dict[UUID, UUID], list[StateConflict]]:
     ids = sorted(set(job_ids))
-    replays: dict[UUID, UUID] = {}
+    made: dict[UUID, NewJob] = {}
     with transaction.atomic(using=using):
         locked = fetch_all(LOCK_ORIGINALS, {"ids": ids}, using=using)
         states: dict[UUID, str] = {job_id: state for job_id, state, _ in locked}
@@ -162,9 +163,11 @@ def _replay(
                 "asked_at": locked[0][2],
                 "actor": actor,
                 "why": written(why),
+                "is_logged": enqueue_log.has_arguments(),
             }
-            replays = _make(values, using=using, arguments=arguments)
-    return replays, [
+            made = _make(values, using=using, arguments=arguments)
+    enqueue_log.note(list(made.values()), {})
+    return {original: job.id for original, job in made.items()}, [
         StateConflict(
             job_id,
             "replay",
@@ -172,7 +175,7 @@ def _replay(
             reason=_UNDER_WAY if states.get(job_id) in _ENDED else None,
         )
         for job_id in ids
-        if job_id not in replays
+        if job_id not in made
     ]
 
 
@@ -181,20 +184,27 @@ def _make(
     *,
     using: str,
     arguments: Callable[[UUID], str] | None,
-) -> dict[UUID, UUID]:
-    """Enqueue the new jobs; return their ids by those of the old ones."""
-    replays: dict[UUID, UUID] = {}
+) -> dict[UUID, NewJob]:
+    """Enqueue the new jobs; return them by the ids of the old ones."""
+    made: dict[UUID, NewJob] = {}
     ready: list[tuple[str, int, int]] = []
-    for original, replay_id, queue, priority, ready_seq, sealed in fetch_all(
-        REPLAY, values, using=using
-    ):
-        replays[original] = replay_id
+    for (
+        original,
+        replay_id,
+        task,
+        queue,
+        priority,
+        retries,
+        ready_seq,
+        args,
+    ) in fetch_all(REPLAY, values, using=using):
         if arguments is not None:
-            text = arguments(replay_id)
-            fetch_all(RESEAL, {"id": replay_id, "args": text}, using=using)
-        elif sealed is not None:
-            _reseal(sealed, original, replay_id, using=using)
+            args = arguments(replay_id)
+            fetch_all(RESEAL, {"id": replay_id, "args": args}, using=using)
+        elif args is not None:
+            _reseal(args, original, replay_id, using=using)
+        made[original] = NewJob(replay_id, task, queue, args or "", retries, priority)
         ready.append((queue, priority, ready_seq))
     for wake_up in wakeup.lowest(ready):
         wakeup.announce(using, *wake_up)
-    return replays
+    return made

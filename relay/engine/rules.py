@@ -9,8 +9,12 @@ import json
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
+from uuid import UUID
 
+from relay import origin
 from relay.conf import LONGEST, get_settings
+from relay.engine import enqueue_log
+from relay.engine.new_job import NewJob
 from relay.retention import DEFAULT, Default, EndState, Retention
 
 __all__ = [
@@ -20,6 +24,7 @@ __all__ = [
     "declare",
     "expiry",
     "keeps",
+    "parted",
     "retention",
     "told",
     "values",
@@ -155,13 +160,43 @@ _TOLD: Final = f""", told AS (
         timeout_ms int, tags text[]
     ) ON follower.after = moved.task
     WHERE moved.state = 'failed'
+    RETURNING jsonb_build_array(
+        id, task, queue, priority, max_retries, args::text)::text AS follower
 )
 """  # noqa: S608 - constants only
 
 
 def told(statement: str) -> str:
-    """Return the statement, which enqueues followers if any task names one."""
-    return statement.replace(TOLD_HERE, _TOLD) if _followers else statement
+    """Return the statement, which enqueues followers if any task names one.
+
+    It then answers with them too, behind its own rows, in one column more: parted()
+    has to read it.
+    """
+    if not _followers:
+        return statement
+    moves, answer = statement.split(TOLD_HERE)
+    return (
+        f"{moves}{_TOLD}SELECT answer.*, told.follower FROM ({answer}) AS answer "  # noqa: S608 - constants only
+        "FULL JOIN told ON false"
+    )
+
+
+def parted(cursor: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return the statement's own rows of what told() answers; count and log the others.
+
+    To be called once what it has done is committed.
+    """
+    if not rows or cursor.description[-1].name != "follower":
+        return rows
+    made = [json.loads(row[-1]) for row in rows if row[-1] is not None]
+    if made:
+        jobs = [
+            NewJob(UUID(job_id), task, queue, args, max_retries, priority)
+            for job_id, task, queue, priority, max_retries, args in made
+        ]
+        with origin.asked_by("on_failure", None):
+            enqueue_log.note(jobs, {})
+    return [row[:-1] for row in rows if row[-1] is None]
 
 
 def values() -> dict[str, str]:

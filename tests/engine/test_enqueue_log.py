@@ -5,19 +5,24 @@ from __future__ import annotations
 import base64
 import json
 import logging
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import IntegrityError
 from django.test import override_settings
 
-from relay import Unique, enqueue, enqueue_many, operations, task
+from relay import StateConflict, Unique, enqueue, enqueue_many, operations, task
+from relay.engine import enqueue as insertion
 from relay.engine import enqueue_log
+from relay.ids import uuid7
 from relay.logging import of_request
 from relay.models import Job
 from relay.operations import Actor
 from relay.testing import drain
 from tests.log_page import read_log_page
+from tests.meters import Sums
 
 pytestmark = pytest.mark.django_db
 
@@ -51,6 +56,11 @@ def read(heard: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
         assert each["levelname"] == level
         assert fields <= set(each)
     return found
+
+
+def ready_row(number: int) -> insertion.ReadyRow:
+    arguments = json.dumps({"args": [number], "kwargs": {}})
+    return (uuid7(), "tests.told.one", "default", 0, 25, arguments)
 
 
 def test_a_plain_job_is_told_of(heard: pytest.LogCaptureFixture) -> None:
@@ -102,6 +112,56 @@ def test_each_of_many_is_told_of(
     jobs = enqueue_many(made.job(number) for number in range(120))
 
     assert [each["job_id"] for each in read(heard)] == [str(job.id) for job in jobs]
+
+
+def test_of_many_that_are_told_of_a_part_at_a_time_is_kept(
+    heard: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(insertion, "LOGGED_ROWS", 60)
+    taken: list[int] = []
+
+    def calls() -> Iterator[insertion.ReadyRow]:
+        for number in range(150):
+            # By now those of the parts before are told of, and let go of.
+            taken.append(number - len(heard.records))
+            yield ready_row(number)
+
+    insertion.insert_ready(calls(), using="default")
+
+    assert max(taken) == 59
+    assert len(read(heard)) == Job.objects.count() == 150
+
+
+def test_many_that_are_told_of_are_inserted_all_or_none(
+    heard: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(insertion, "LOGGED_ROWS", 2)
+    rows = [ready_row(number) for number in range(5)]
+
+    with pytest.raises(IntegrityError):
+        insertion.insert_ready([*rows, rows[0]], using="default")
+
+    assert Job.objects.count() == 0
+
+
+def test_a_replay_is_counted_and_told_of_as_any_job(
+    heard: pytest.LogCaptureFixture, sums: Sums
+) -> None:
+    job = one.using(priority=3).enqueue(7)
+    drain()
+    heard.clear()
+
+    with override_settings(RELAY={"LOG_ARGS": True}):
+        new = job.replay()
+        with pytest.raises(StateConflict):
+            job.replay()
+
+    [told] = read(heard)
+    assert (told["event"], told["job_id"]) == ("job.enqueued", str(new.id))
+    assert (told["task"], told["priority"]) == ("tests.told.one", 3)
+    assert json.loads(told["arguments"]) == {"args": [7], "kwargs": {}}
+    enqueued = sums.of("relay_jobs_enqueued_total")
+    assert enqueued == {("default", "tests.told.one"): 2}
 
 
 def test_whether_to_tell_is_asked_once_for_a_call(

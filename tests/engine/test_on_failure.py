@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -9,15 +10,17 @@ from uuid import UUID
 import pytest
 from django.db import transaction
 
-from relay import Failure, JobNotFound, task
+from relay import Backoff, Failure, JobNotFound, task
 from relay.engine import holdings, lease, rules
 from relay.engine.connection import EngineConnection
+from relay.engine.crash import send_crashed
 from relay.engine.expire import expire
-from relay.engine.finish import Settled, read_finished, send_settled
+from relay.engine.finish import Settled, read_finished, read_states, send_settled
 from relay.engine.policy import set_policy
 from relay.models import Job
 from relay.testing import drain, run_job
 from tests.engine.rows import add_jobs, add_worker, hold
+from tests.meters import Sums
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["relay"])
 
@@ -240,6 +243,47 @@ def test_in_a_fifo_queue_a_follower_has_no_priority() -> None:
     drain(limit=1)
 
     assert [job.priority for job in followers()] == [0]
+
+
+def test_each_follower_is_counted_and_logged_once_whichever_statement_makes_it(
+    hot: EngineConnection,
+    duty: EngineConnection,
+    sums: Sums,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "relay.engine")
+    worker_id, failed = held(duty)
+    settle(hot, worker_id, failed, "retry")
+    worker_id, failed = held(duty)
+    settle(hot, worker_id, failed, "fail")
+    worker_id, crashed = held(duty, crashes=2)
+    crash = Settled(id=crashed, attempt=1, verb="crash", error_message="r")
+    with hot.block():
+        sent = send_crashed(
+            hot, [crash], worker_id=worker_id, crash_limit=3, backoff=Backoff()
+        )
+    assert read_states(sent) == {crashed: "failed"}
+    worker_id, killed = held(duty, crashes=2)
+    dead = holdings.DeadChild(
+        worker_id=worker_id, started=[(killed, 1)], is_charged=True, reason="r"
+    )
+    assert holdings.settle_dead_child(duty, dead, crash_limit=3)[0] == 1
+    lost, _ = held(duty, losses=9)
+    duty.execute("UPDATE relay_worker SET state = 'lost' WHERE id = %s", (lost,))
+    assert lease.take(duty, lost, loss_limit=10)[0] == 1
+    add_jobs(duty, 2, task="tests.follow.fragile", deadline_at="2026-01-01")
+    add_jobs(duty, deadline_at="2026-01-01")
+
+    assert expire(duty) == 3
+
+    assert sums.of("relay_jobs_enqueued_total") == {("ops", "tests.follow.tell"): 6}
+    told = [vars(each) for each in caplog.records if each.name == "relay.engine"]
+    made = {str(job.id) for job in followers()}
+    assert len(told) == len(made) == 6
+    assert {each["job_id"] for each in told} == made
+    assert {(each["event"], each["source"], each["priority"]) for each in told} == {
+        ("job.enqueued", "on_failure", 5)
+    }
 
 
 def test_statements_are_as_before_where_no_task_names_a_follower(

@@ -96,6 +96,7 @@ def test_a_replay_of_many_reads_those_and_no_others(ids: list[UUID]) -> None:
         "asked_at": datetime(2026, 1, 1, tzinfo=UTC),
         "actor": "ada",
         "why": None,
+        "is_logged": False,
     }
 
     assert looked_at(replay.REPLAY, values) <= 4 * FEW
