@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from importlib import metadata
 from types import FrameType
 from typing import Any, Final
 from uuid import UUID
@@ -19,21 +18,16 @@ from uuid import UUID
 from relay import counts
 from relay.conf import get_settings
 from relay.ids import uuid7
-from relay.probes import run_beside, serve
 from relay.worker.bell import Bell
 from relay.worker.brood import Brood
-from relay.worker.child import ChildLoop
 from relay.worker.fence import fence_margin, stall_limit
 from relay.worker.fork import end_of, fork, warn_of_threads
-from relay.worker.health import WorkerHealth
-from relay.worker.keeper import GAVE_UP, Keeper, KeeperOptions
-from relay.worker.loop import CAPACITY
+from relay.worker.inherited import Inherited
+from relay.worker.keeper import GAVE_UP
 from relay.worker.memory import resident_bytes
-from relay.worker.messages import Channel, datagrams
 from relay.worker.options import LoopOptions
 from relay.worker.places import Place, Process
-from relay.worker.sessions import close_for_forks, keep_connections
-from relay.worker.shared import SharedState
+from relay.worker.sessions import close_for_forks
 from relay.worker.stuck import KILLED_FOR, Stuck, in_hand
 
 __all__ = ["Parent"]
@@ -73,23 +67,18 @@ class Parent:
         look: Callable[[], object] | None = None,
     ) -> None:
         self._options = options
-        # Bound here: a new keeper answers on the same port.
-        self._probes = probes
-        self._probe_file = probe_file
         self._look_at_start = look
         self._grace = grace
         lease = get_settings().lease
         self._margin = fence_margin(lease).total_seconds()
         self._keeper_stall = stall_limit(lease).total_seconds()
-        self._shared = SharedState(processes, CAPACITY)
+        self._inherited = Inherited(
+            options, processes, name=name, probes=probes, probe_file=probe_file
+        )
+        self._shared = self._inherited.shared
         self._places = [Place() for _ in range(processes)]
         self._keeper = Place()
-        # Both ends of everything stay open here: a new keeper or child inherits them,
-        # with what its predecessor had not read.
-        self._pairs = [datagrams() for _ in range(processes)]
-        near, self._far = datagrams()
-        self._channel = Channel(near)
-        self._alive_reader, self._alive_writer = os.pipe()
+        self._channel = self._inherited.channel
         self._bell = Bell()
         self._stuck = Stuck()
         self._unsettled: dict[UUID, dict[str, Any]] = {}
@@ -97,13 +86,6 @@ class Parent:
         self._drain_by: float | None = None
         self._is_stopping = False
         self._has_given_up = False
-        self._keeper_options = KeeperOptions(
-            name=name or f"{socket.gethostname()}-{os.getpid()}",
-            supervisor=uuid7(),
-            queues=list(options.queues),
-            concurrency=options.concurrency,
-            version=metadata.version("django-relay"),
-        )
 
     # --- the loop --------------------------------------------------------------------
 
@@ -133,7 +115,7 @@ class Parent:
         self._warn_of_size()
         gc.collect()
         gc.freeze()
-        options = self._keeper_options
+        options = self._inherited.keeper_options
         logger.info(
             "started",
             extra={
@@ -327,7 +309,7 @@ class Parent:
 
     def _start_keeper(self) -> None:
         self._shared.keeper_ticked_at = time.monotonic()
-        pid = fork(self._run_keeper)
+        pid = fork(partial(self._inherited.run_keeper, self._look_at_start))
         self._keeper.process = Process(pid, time.monotonic())
         self._look_at_start = None
         # What an earlier keeper knew, once more: all of it may be repeated.
@@ -347,50 +329,18 @@ class Parent:
             kind="child", index=index, worker=str(process.worker_id), pid=process.pid
         )
 
-    def _run_keeper(self) -> int:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        os.close(self._alive_writer)
-        keeper = Keeper(
-            self._keeper_options,
-            self._shared,
-            Channel(self._far),
-            [near for near, _ in self._pairs],
-            self._alive_reader,
-        )
-        health = WorkerHealth(self._shared, keeper.view)
-        serve(health, self._probes, self._probe_file)
-        if self._look_at_start is not None:
-            run_beside("relay-checks", self._look_at_start)
-        return keeper.run()
-
     def _start_child(self, index: int, place: Place) -> None:
         worker_id = uuid7()
         self._shared.tables[index].reset(worker_id)
         brood = Brood.expect()
         try:
-            pid = fork(lambda: self._run_child(index, worker_id, brood))
+            run = partial(self._inherited.run_child, index, worker_id, brood)
+            pid = fork(run)
         finally:
             if brood is not None:
                 brood.watch()
         place.process = Process(pid, time.monotonic(), worker_id, brood=brood)
         self._introduce(index, place.process)
-
-    def _run_child(self, index: int, worker_id: UUID, brood: Brood | None) -> int:
-        os.close(self._alive_writer)
-        if self._probes is not None:
-            self._probes.close()
-        keep_connections()
-        nursery = brood.start_nursery(self._options.concurrency) if brood else None
-        loop = ChildLoop(
-            worker_id,
-            self._options,
-            self._shared.tables[index],
-            self._pairs[index][1],
-            self._alive_reader,
-            nursery,
-        )
-        loop.run()
-        return 0
 
     # --- ending ----------------------------------------------------------------------
 
@@ -403,7 +353,7 @@ class Parent:
                 "draining",
                 extra={
                     "event": "worker.draining",
-                    "worker": self._keeper_options.name,
+                    "worker": self._inherited.keeper_options.name,
                     "inflight": sum(not each.is_over for each in entries),
                 },
             )
@@ -441,7 +391,7 @@ class Parent:
             "stopped",
             extra={
                 "event": "worker.stopped",
-                "worker": self._keeper_options.name,
+                "worker": self._inherited.keeper_options.name,
                 "waited_s": self._drained_for(),
             },
         )

@@ -54,12 +54,11 @@ class Watch:
             sleeper.kill()
             sleeper.wait()
         parent = self.parent
-        for pair in parent._pairs:
+        inherited = parent._inherited
+        for pair in (*inherited._pairs, (inherited.channel._end, inherited._far)):
             for end in pair:
                 end.close()
-        parent._channel._end.close()
-        parent._far.close()
-        for file in (parent._alive_reader, parent._alive_writer):
+        for file in (inherited._alive_reader, inherited._alive_writer):
             os.close(file)
         parent._bell.close()
 
