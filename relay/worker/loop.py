@@ -13,7 +13,7 @@ import psycopg
 
 from relay.conf import OWN_QUEUE, Settings, get_settings
 from relay.engine import holdings
-from relay.engine.claim import ClaimedJob, Marks, QueueOrder, read_claimed, send_claim
+from relay.engine.claim import ClaimedJob, read_claimed, send_claim
 from relay.engine.connection import EngineConnection
 from relay.engine.finish import (
     Settled,
@@ -25,14 +25,15 @@ from relay.worker.alone import ALONE_SECONDS, Alone, put_off_seconds
 from relay.worker.apart import Nursery
 from relay.worker.bell import Bell
 from relay.worker.cancels import read_cancels
+from relay.worker.claims import Claims
 from relay.worker.executor import Executor
 from relay.worker.hands import Hands
 from relay.worker.hearing import Hearing
 from relay.worker.isolation import IsolatingExecutor
-from relay.worker.link import LONGEST_BACKOFF_SECONDS, Link
+from relay.worker.link import Link
 from relay.worker.memory import resident_bytes
 from relay.worker.options import LoopOptions
-from relay.worker.pace import UNKNOWN_SECONDS, Pace, Sweeps
+from relay.worker.pace import UNKNOWN_SECONDS, Pace
 from relay.worker.pool import Ended, Pool
 from relay.worker.reports import Reports
 from relay.worker.shared import SlotTable
@@ -46,8 +47,6 @@ logger = logging.getLogger("relay.worker")
 CAPACITY: Final = 4_096
 # Outcomes per statement: 100 and 1,000 take the same time for each.
 FLUSH_LIMIT: Final = 1_000
-# Between two claims while work keeps coming in; the idle one is the setting's.
-BUSY_POLL_SECONDS: Final = 0.02
 # Between two looks whether the keeper has registered this child.
 REGISTERED_POLL_SECONDS: Final = 0.25
 # Between two looks at threads that hold up what is behind them.
@@ -83,25 +82,12 @@ class Loop:
         self._readers = [control] if parent is None else [control, parent]
         self._bell = Bell()
         self._is_draining = False
-        self._link = Link(
-            role="hot",
-            name="worker",
-            trouble="database trouble: reconnecting",
-            event="worker.db_reconnect",
-            fields={"worker_id": str(worker_id)},
-        )
-        self._order = QueueOrder(options.queues, strict=options.is_strict)
-        self._marks = Marks()
+        self._link = _link(worker_id)
         self._reports = Reports(self._bell.ring)
         self._nursery = nursery
-        executor = (
-            Executor(worker_id, self._reports, watch=Watch())
-            if nursery is None
-            else IsolatingExecutor(worker_id, self._reports, nursery, watch=Watch())
-        )
         self._pool = Pool(
             options.concurrency,
-            executor,
+            _executor(worker_id, self._reports, nursery),
             table,
             on_end=self._bell.ring,
             nursery=nursery,
@@ -110,10 +96,8 @@ class Loop:
         self._hearing = Hearing(options.queues)
         self._alone = Alone()
         self._pace = Pace()
-        self._sweeps = Sweeps()
-        self._is_hinted = True
+        self._claims = Claims(options, self._settings.poll_interval)
         self._must_compare = False
-        self._poll_at = 0.0
         self._compare_at = 0.0
         self._poke_at = 0.0
 
@@ -152,7 +136,7 @@ class Loop:
                 cancelled = read_cancels(text)
                 for job_id, attempt in cancelled:
                     self._cancel(job_id, attempt)
-                self._is_hinted |= not cancelled
+                self._claims.is_hinted |= not cancelled
         except BlockingIOError:
             return
 
@@ -239,8 +223,8 @@ class Loop:
         Tell whether there was anything to do.
         """
         room = self._room()
-        self._is_hinted |= self._hearing.take(self._marks, self._sweeps)
-        is_due = room > 0 and (self._is_hinted or now >= self._poll_at)
+        self._claims.hear(self._hearing)
+        is_due = room > 0 and self._claims.are_due(now)
         is_compare_due = self._must_compare or now >= self._compare_at
         is_told = self._reports.seconds_left() == 0
         if not (self._hands.unflushed or is_due or is_compare_due or is_told):
@@ -274,12 +258,7 @@ class Loop:
         now: float,
     ) -> list[ClaimedJob]:
         if room:
-            queues = self._order.next()
-            if self._sweeps.are_due(now):
-                self._marks.sweep()
-                # First, and only here: what is seldom there slows no other claim.
-                queues = queues if self._hands.own_jobs else (OWN_QUEUE, *queues)
-            spans = self._marks.spans(queues)
+            queues, spans = self._claims.spans(now, self._hands)
             sent_at = time.monotonic()
         try:
             # An idle worker's claim stands alone, which is a tenth of a ms sooner.
@@ -297,31 +276,15 @@ class Loop:
                 raise
             # The claim must not take the finish with it, nor one row the others.
             if room and not is_bad_row(error):
-                self._put_off_claim(now, error)
+                self._claims.put_off(now)
+                self._link.report("claim failed", error)
             self._hands.write(connection, batch)
             return []
         self._hands.settle(batch, finished)
         if room:
             self._hands.note_claim(queues, claimed, time.monotonic() - sent_at)
-            self._note_claim(claimed, room, now)
+            self._claims.note(claimed, room, now)
         return claimed
-
-    def _put_off_claim(self, now: float, error: psycopg.Error) -> None:
-        """Leave a claim that failed while the finishes before it were sound."""
-        self._is_hinted = False
-        self._poll_at = now + min(
-            self._settings.poll_interval.total_seconds(), LONGEST_BACKOFF_SECONDS
-        )
-        self._link.report("claim failed", error)
-
-    def _note_claim(self, claimed: list[ClaimedJob], room: int, now: float) -> None:
-        self._marks.note(claimed, limit=room)
-        moment = time.monotonic()
-        if self._sweeps.are_due(now):
-            self._sweeps.note(now, moment)
-        self._is_hinted = len(claimed) == room
-        idle = self._settings.poll_interval.total_seconds()
-        self._poll_at = moment + (BUSY_POLL_SECONDS if claimed else idle)
 
     # --- handing out -----------------------------------------------------------------
 
@@ -424,7 +387,7 @@ class Loop:
         A row it does not know, as after a claim whose answer was lost, goes back
         uncharged. A job whose row is gone does not start any more.
         """
-        queues = (OWN_QUEUE, *self._order.names)
+        queues = (OWN_QUEUE, *self._claims.order.names)
         rows = holdings.held(connection, self._worker_id, queues)
         try:
             self._hands.release_unknown(connection, rows)
@@ -438,7 +401,7 @@ class Loop:
         self._alone.keep_only(self._hands.held)
         self._must_compare = False
         self._compare_at = time.monotonic() + (self._settings.lease / 3).total_seconds()
-        self._is_hinted = True
+        self._claims.is_hinted = True
 
     def _idle_seconds(self, now: float) -> float:
         """Return how long to wait when there is nothing to flush or claim."""
@@ -446,8 +409,25 @@ class Loop:
             return POKE_SECONDS
         until = [self._compare_at]
         if self._room() > 0:
-            until.append(self._poll_at)
+            until.append(self._claims.poll_at)
         if self._alone:
             until.append(self._alone.put_off_at)
         longest = self._settings.poll_interval.total_seconds()
         return min(longest, max(0.0, min(until) - now))
+
+
+def _link(worker_id: UUID) -> Link:
+    return Link(
+        role="hot",
+        name="worker",
+        trouble="database trouble: reconnecting",
+        event="worker.db_reconnect",
+        fields={"worker_id": str(worker_id)},
+    )
+
+
+def _executor(worker_id: UUID, reports: Reports, nursery: Nursery | None) -> Executor:
+    """Return what runs attempts; its watch starts with the first limited one."""
+    if nursery is None:
+        return Executor(worker_id, reports, watch=Watch())
+    return IsolatingExecutor(worker_id, reports, nursery, watch=Watch())

@@ -159,9 +159,9 @@ def test_a_job_that_must_run_alone_is_put_off_at_once_beside_a_long_one(
 def test_a_refused_row_does_not_stop_the_claims(
     child: Child, duty: EngineConnection
 ) -> None:
-    child.loop._settings = replace(
-        child.loop._settings, poll_interval=timedelta(hours=1)
-    )
+    an_hour = timedelta(hours=1)
+    child.loop._settings = replace(child.loop._settings, poll_interval=an_hour)
+    child.loop._claims._idle_seconds = an_hour.total_seconds()
     rows.add_jobs(duty, 1)
     (job,) = child.claim(1)
     child.end(job, completed(job, '"\\u0000"'))
