@@ -250,18 +250,38 @@ class Settings:
     dashboard: DashboardSettings = field(default_factory=DashboardSettings)
 
     def __post_init__(self) -> None:
+        self._check_durations()
+        for key, least in _NUMBERS.items():
+            _check_number(key, getattr(self, key), least)
+        for key, (least, most) in _SIZES.items():
+            _check_number(key, getattr(self, key), least, most)
+        self._read_parts()
+        _check_pattern("redacted_names", self.redacted_names)
+        for key in _SWITCHES:
+            _check_switch(key, getattr(self, key))
+        self._check_choices()
+        if self.database not in connections:
+            raise _refused("database", self.database, "give an alias in DATABASES")
+        if self.access is not None and not isinstance(self.access, str):
+            raise _refused("access", self.access, "give a dotted path, or None")
+        _check_paths("middleware", self.middleware)
+        object.__setattr__(self, "middleware", tuple(self.middleware))
+        self._read_queues()
+
+    def _check_durations(self) -> None:
         for key, shortest in _DURATIONS.items():
             _check_duration(key, getattr(self, key), shortest)
         for key in _RETENTIONS:
             _check_retention(f"retention_{key}", getattr(self, f"retention_{key}"))
         if self.retention_audit is not None:
             _check_duration("retention_audit", self.retention_audit, SHORTEST_AUDIT)
+        if self.slow_job is not None:
+            _check_duration("slow_job", self.slow_job, timedelta(milliseconds=1))
         said = {key: getattr(self, f"retention_{key}") for key in _RETENTIONS}
         object.__setattr__(self, "retention", Retention(**said))
-        for key, least in _NUMBERS.items():
-            _check_number(key, getattr(self, key), least)
-        for key, (least, most) in _SIZES.items():
-            _check_number(key, getattr(self, key), least, most)
+
+    def _read_parts(self) -> None:
+        """Read the settings that are dicts."""
         object.__setattr__(self, "api", _read_part("api", self.api, ApiSettings))
         object.__setattr__(self, "otel", _read_part("otel", self.otel, OtelSettings))
         dashboard = _read_part("dashboard", self.dashboard, DashboardSettings)
@@ -270,12 +290,9 @@ class Settings:
             raise _refused(
                 "api.stream", True, "needs NOTIFY, and no TRANSACTION_POOLER"
             )
-        if self.slow_job is not None:
-            _check_duration("slow_job", self.slow_job, timedelta(milliseconds=1))
         object.__setattr__(self, "encryption_keys", read_keys(self.encryption_keys))
-        _check_pattern("redacted_names", self.redacted_names)
-        for key in _SWITCHES:
-            _check_switch(key, getattr(self, key))
+
+    def _check_choices(self) -> None:
         if self.test_mode not in TEST_MODES:
             raise _refused("test_mode", self.test_mode, f"give one of {TEST_MODES}")
         if not isinstance(self.capture_logs, bool) and self.capture_logs != "failed":
@@ -284,12 +301,8 @@ class Settings:
             )
         if not isinstance(self.backoff, Backoff):
             raise _refused("backoff", self.backoff, "give a relay.Backoff")
-        if self.database not in connections:
-            raise _refused("database", self.database, "give an alias in DATABASES")
-        if self.access is not None and not isinstance(self.access, str):
-            raise _refused("access", self.access, "give a dotted path, or None")
-        _check_paths("middleware", self.middleware)
-        object.__setattr__(self, "middleware", tuple(self.middleware))
+
+    def _read_queues(self) -> None:
         if isinstance(self.queues, str):
             raise _refused("queues", self.queues, "give a list of queue names")
         if isinstance(self.queues, Mapping):

@@ -289,23 +289,7 @@ class Keeper:
                 self._renew_at = 0.0
                 continue
             sent_at = time.monotonic()
-            options = self._options
-            lease.register(
-                connection,
-                lease.WorkerRow(
-                    id=child.worker_id,
-                    name=f"{options.name}-{index + 1}",
-                    supervisor=options.supervisor,
-                    host=socket.gethostname(),
-                    pid=child.pid,
-                    queues=options.queues,
-                    concurrency=options.concurrency,
-                    version=options.version,
-                    kind=options.kind,
-                    state="quiet" if self._shared.is_quiet else "running",
-                ),
-                lease=self._lease,
-            )
+            lease.register(connection, self._row(index, child), lease=self._lease)
             if not self._has_leases():
                 self._shared.lease_safe_until = sent_at + self._lease.total_seconds()
                 self._renew_at = sent_at + self._renew_seconds()
@@ -317,6 +301,21 @@ class Keeper:
             )
             self._link.is_sound()
             self._listener.nudge(b"")
+
+    def _row(self, index: int, child: _Child) -> lease.WorkerRow:
+        options = self._options
+        return lease.WorkerRow(
+            id=child.worker_id,
+            name=f"{options.name}-{index + 1}",
+            supervisor=options.supervisor,
+            host=socket.gethostname(),
+            pid=child.pid,
+            queues=options.queues,
+            concurrency=options.concurrency,
+            version=options.version,
+            kind=options.kind,
+            state="quiet" if self._shared.is_quiet else "running",
+        )
 
     def _has_leases(self) -> bool:
         """Tell whether a child has a lease already, be it from an earlier keeper."""

@@ -108,20 +108,30 @@ def run(
     except BaseException as error:
         if done is None or not progress.is_finished:
             raise
-        if progress.is_committed:
-            _report_callback(job, error)
-        elif not _is_doubtful(error):
-            raise
-        else:
-            connection.close()
-            row = _look(connection, done.id)
-            if row == ("running", done.attempt, worker_id) or row == ():
-                # Where nothing was seen: what is written for the job from here on is
-                # fenced, and comes to nothing if the COMMIT took place after all.
+        if not progress.is_committed:
+            if not _is_doubtful(error):
                 raise
-            # One that is gone has ended: only such are deleted.
-            if row is not None and row[:2] != ("completed", done.attempt):
-                return _told_lost(job, LeaseLost(done.id, done.attempt))
+            found = _find_out(connection, job, done, worker_id)
+            if found is None:
+                raise
+            return found
+        _report_callback(job, error)
+    return Written(done.id, done.attempt, done.result)
+
+
+def _find_out(
+    connection: BaseDatabaseWrapper, job: ClaimedJob, done: Completed, worker_id: UUID
+) -> Written | None:
+    """Return what an unanswered COMMIT came to; None if it is undone, or unknown."""
+    connection.close()
+    row = _look(connection, done.id)
+    if row == ("running", done.attempt, worker_id) or row == ():
+        # Where nothing was seen: what is written for the job from here on is fenced,
+        # and comes to nothing if the COMMIT took place after all.
+        return None
+    # One that is gone has ended: only such are deleted.
+    if row is not None and row[:2] != ("completed", done.attempt):
+        return _told_lost(job, LeaseLost(done.id, done.attempt))
     return Written(done.id, done.attempt, done.result)
 
 
