@@ -365,7 +365,7 @@ class Loop:
         # Before its first job it cannot have grown: the next one would be as large.
         return (
             options.max_memory_bytes is not None
-            and self._hands.settled > 0
+            and (self._hands.settled > 0 or len(self._hands.unflushed) > 0)
             and resident_bytes() > options.max_memory_bytes
         )
 

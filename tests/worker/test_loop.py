@@ -440,8 +440,9 @@ def test_a_child_that_has_run_nothing_is_not_replaced_for_its_size(
     [job] = child.claim(1)
     assert not child.loop._is_draining
     child.end(job, completed(job))
-    child.step_until(lambda: child.loop._is_draining)
+    child.step_until(lambda: not child.loop._hands.held)
 
+    assert child.loop._is_draining
     assert rows.job_row(duty, job_id)["state"] == "completed"
 
 
