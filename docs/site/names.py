@@ -35,9 +35,11 @@ def _parameters(signature: inspect.Signature) -> str:
             if not any(one.startswith("*") for one in shown):
                 shown.append("*")
         star = _STARS.get(each.kind, "")
+        # An operation is called with who asks; its function is given their act.
+        name = "actor" if each.name == "act" else each.name
         has_default = each.default is not each.empty
         shown.append(
-            f"{star}{each.name}" + (f"={_default(each.default)}" if has_default else "")
+            f"{star}{name}" + (f"={_default(each.default)}" if has_default else "")
         )
     return ", ".join(shown)
 
@@ -79,11 +81,15 @@ def _is_error(value: Any) -> bool:
 
 
 def table_of(module_name: str) -> str:
-    """Return a table of the names in __all__ of a module, its errors last."""
+    """Return a table of the names in __all__ of a module, its errors last.
+
+    Constants are left out: what they bound or list is said in words.
+    """
     module = importlib.import_module(module_name)
     errors = [name for name in module.__all__ if _is_error(getattr(module, name))]
     others = sorted(
-        set(module.__all__) - set(errors), key=lambda name: (name.lower(), name)
+        set(module.__all__) - {*errors, *filter(str.isupper, module.__all__)},
+        key=lambda name: (name.lower(), name),
     )
     found = table(("name", ""), _rows(others, module))
     if errors:

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from relay import models, operations
+from relay import models
 from relay.conf import Settings
 from tests.docs.pages import PAGES, ROOT, blocks
 
@@ -78,15 +79,17 @@ def test_snippets_take_only_public_names() -> None:
     assert [each for each in named if not is_public(*each[1:])] == []
 
 
-def test_models_and_operations_are_in_their_references() -> None:
-    python, acts = (text_of(REFERENCE / f"{x}.md") for x in ("python", "operations"))
+def test_public_names_are_in_their_references() -> None:
+    modules = [models, *map(import_module, OF_A_PAGE)]
 
-    assert [each for each in models.__all__ if f"`{each}`" not in python] == []
-    assert [
-        each
-        for each in operations.all_operations()
-        if not re.search(rf"`{each}\b", acts)
-    ] == []
+    missing = [
+        (module.__name__, name)
+        for module in modules
+        for name in module.__all__
+        if (module is models or not name.isupper())
+        and not is_public(module.__name__, name)
+    ]
+    assert missing == []
 
 
 def test_variables_that_are_read_are_on_a_page() -> None:
