@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from relay.failure import Failure
     from relay.handles import JobHandle
+    from relay.inserting import aenqueue_many, enqueue_many
     from relay.jobs import (
         JobsReport,
         acancel_jobs,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     )
     from relay.occurrence import JobOccurrence
     from relay.progress import Progress
-    from relay.requests import JobRequest, aenqueue_many, enqueue_many
+    from relay.requests import JobRequest
     from relay.retention import Retention
     from relay.retry import Backoff
     from relay.scheduler.declare import cron, every, once
@@ -132,10 +133,11 @@ _HOMES: Final = {
     ),
     "failure": "Failure",
     "handles": "JobHandle",
+    "inserting": "aenqueue_many enqueue_many",
     "jobs": "JobsReport acancel_jobs aretry_jobs cancel_jobs retry_jobs",
     "occurrence": "JobOccurrence",
     "progress": "Progress",
-    "requests": "JobRequest aenqueue_many enqueue_many",
+    "requests": "JobRequest",
     "retention": "Retention",
     "retry": "Backoff",
     "scheduler.declare": "cron every once",

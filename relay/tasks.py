@@ -33,6 +33,7 @@ from relay.exceptions import (
 )
 from relay.failure import Failure
 from relay.handles import JobHandle
+from relay.inserting import ainsert, insert
 from relay.labels import check_tags
 from relay.options import (
     DEFAULT,
@@ -47,8 +48,6 @@ from relay.parameters import Parameters
 from relay.requests import (
     NO_OPTIONS,
     JobRequest,
-    ainsert,
-    insert,
     request_by_name,
     request_of,
 )

@@ -10,9 +10,9 @@ from django.db import DatabaseError, connections
 
 from relay.conf import get_settings
 from relay.handles import JobHandle
+from relay.inserting import enqueue_many
 from relay.load.driver import Send
 from relay.load.waiting import ID_BYTES
-from relay.requests import enqueue_many
 from relay.tasks import BoundTask
 
 __all__ = ["Enqueuing"]

@@ -22,13 +22,13 @@ from relay.exceptions import (
     UnknownQueue,
 )
 from relay.handles import JobHandle
+from relay.inserting import enqueue_many, insert
 from relay.nearest import unknown
 from relay.operations.actor import Actor
 from relay.operations.calls import JobCall, check_own, encoder, original_of, request_of
 from relay.operations.registry import Act, operation
 from relay.operations.rights import parted
 from relay.options import EnqueueOptions, check_enqueue_options
-from relay.requests import enqueue_many, insert
 from relay.tasks import known_queues
 
 __all__ = [
