@@ -137,13 +137,14 @@ def result_of(
         },
     )
     if result.status == TaskResultStatus.SUCCESSFUL:
-        value = job.result
-        if sensitive.is_sealed(value):
-            value = sensitive.decode_result(value, job.id)
-        else:
-            value = _decoded(value)
-        change(result, _return_value=value)
+        change(result, _return_value=_value_of(job))
     return result
+
+
+def _value_of(job: Job) -> Any:
+    if sensitive.is_sealed(job.result):
+        return sensitive.decode_result(job.result, job.id)
+    return _decoded(job.result)
 
 
 def _decoded(document: Any) -> Any:

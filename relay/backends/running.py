@@ -156,6 +156,10 @@ def speaking(declared: Declared) -> Callable[..., Any]:
 
     Called outside of a job of the task it is the plain function.
     """
+    return (_speaking_coroutine if declared.native.is_async else _speaking)(declared)
+
+
+def _speaking(declared: Declared) -> Callable[..., Any]:
     function, name = declared.task.func, declared.native.name
 
     @functools.wraps(function)
@@ -176,8 +180,14 @@ def speaking(declared: Declared) -> Callable[..., Any]:
         attempt.tell(task_finished)
         return value
 
+    return run
+
+
+def _speaking_coroutine(declared: Declared) -> Callable[..., Any]:
+    function, name = declared.task.func, declared.native.name
+
     @functools.wraps(function)
-    async def arun(*args: Any, **kwargs: Any) -> Any:
+    async def run(*args: Any, **kwargs: Any) -> Any:
         job = _own_job(name)
         if job is None:
             return await function(*args, **kwargs)
@@ -197,7 +207,7 @@ def speaking(declared: Declared) -> Callable[..., Any]:
         await attempt.atell(task_finished)
         return value
 
-    return arun if declared.native.is_async else run
+    return run
 
 
 def _hide_caller(error: BaseException) -> None:

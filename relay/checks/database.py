@@ -96,26 +96,30 @@ def _unapplied(alias: str, names: Sequence[str]) -> CheckMessage:
     )
 
 
-def _check_indexes(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
+_READ_INDEXES: Final = """
+SELECT named.relname, pg_index.indisvalid AND pg_index.indisready,
+       pg_index.indrelid::regclass::text
+FROM pg_index JOIN pg_class AS named ON named.oid = pg_index.indexrelid
+WHERE pg_index.indrelid IN (
+    SELECT to_regclass(quote_ident(name)) FROM unnest(%s::text[]) AS name
+)
+"""
+
+
+def _wanted_indexes() -> dict[str, str]:
+    """Return the tables of the indexes that relay's models have, by their names."""
     models = apps.get_app_config(Job._meta.app_label).get_models()
-    wanted = {
+    return {
         index.name: model._meta.db_table
         for model in models
         for index in (*model._meta.indexes, *model._meta.constraints)
         if isinstance(index, Index | UniqueConstraint)
     }
-    rows = _ask(
-        connection,
-        """
-        SELECT named.relname, pg_index.indisvalid AND pg_index.indisready,
-               pg_index.indrelid::regclass::text
-        FROM pg_index JOIN pg_class AS named ON named.oid = pg_index.indexrelid
-        WHERE pg_index.indrelid IN (
-            SELECT to_regclass(quote_ident(name)) FROM unnest(%s::text[]) AS name
-        )
-        """,
-        [sorted(set(wanted.values()))],
-    )
+
+
+def _check_indexes(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
+    wanted = _wanted_indexes()
+    rows = _ask(connection, _READ_INDEXES, [sorted(set(wanted.values()))])
     is_valid = {name: is_sound for name, is_sound, _ in rows}
     for name, table in wanted.items():
         if name not in is_valid:

@@ -68,21 +68,7 @@ class EmbeddedWorker:
         self._alive_reader, self._alive_writer = os.pipe()
         self._bell = Bell()
         self._are_files_closed = False
-        self._helper = Helper(
-            Order(
-                name=self._name,
-                supervisor=str(uuid7()),
-                queues=list(options.queues),
-                concurrency=options.concurrency,
-                version=metadata.version("django-relay"),
-                web_pid=os.getpid(),
-                memory=self._memory,
-                channel=self._far.fileno(),
-                waker=self._waker.fileno(),
-                alive=self._alive_reader,
-            ),
-            self._shared,
-        )
+        self._helper = Helper(self._order(), self._shared)
         self._loop: EmbeddedLoop | None = None
         self._loop_thread: threading.Thread | None = None
         self._loop_at = 0.0
@@ -93,6 +79,20 @@ class EmbeddedWorker:
         self._ended = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="relay-embedded", daemon=True
+        )
+
+    def _order(self) -> Order:
+        return Order(
+            name=self._name,
+            supervisor=str(uuid7()),
+            queues=list(self._options.queues),
+            concurrency=self._options.concurrency,
+            version=metadata.version("django-relay"),
+            web_pid=os.getpid(),
+            memory=self._memory,
+            channel=self._far.fileno(),
+            waker=self._waker.fileno(),
+            alive=self._alive_reader,
         )
 
     # --- what others call ------------------------------------------------------------
