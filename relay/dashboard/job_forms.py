@@ -74,7 +74,10 @@ class InstantField(forms.DateTimeField):
 
     def to_python(self, value: Any) -> datetime | None:
         found = super().to_python(value)
-        return None if found is None else aware(found)
+        try:
+            return None if found is None else aware(found)
+        except OverflowError as error:  # in UTC it would be before year 1, or past 9999
+            raise ValidationError(self.error_messages["invalid"], "invalid") from error
 
 
 def span_of(seconds: float | None) -> timedelta | None:

@@ -390,9 +390,16 @@ def test_enqueue_many_takes_nothing_but_requests(value: Any) -> None:
     assert not Job.objects.exists()
 
 
-@pytest.mark.parametrize("name", [add, 3, None, ["x"]], ids=str)
-def test_enqueue_takes_nothing_but_a_name(name: Any) -> None:
-    with pytest.raises(ArgumentError, match="cannot name a task"):
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (add, "call its enqueue"),
+        *((other, "cannot name a task") for other in (3, None, ["x"])),
+    ],
+    ids=str,
+)
+def test_enqueue_takes_nothing_but_a_name(name: Any, reason: str) -> None:
+    with pytest.raises(ArgumentError, match=reason):
         enqueue(name)
 
 
