@@ -237,16 +237,19 @@ def test_failure_050_every_other_read_goes_by_an_index(
     assert not found, "\n".join(found)
 
 
+@pytest.mark.parametrize("counted", [10, 20_000])
 def test_the_record_of_what_is_rare_is_found_behind_that_of_many_jobs(
-    db: None,
+    db: None, counted: int
 ) -> None:
+    insert = (
+        "INSERT INTO relay_audit (operation, subject, target, actor, source) "
+        "SELECT 'retry_job', CASE WHEN n > 5 THEN 'job' ELSE 'token' END, n::text, "
+        "'ada', 'cli' FROM generate_series(%s::int, %s) AS n"
+    )
     with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO relay_audit (operation, subject, target, actor, source) "
-            "SELECT 'retry_job', CASE WHEN n > 5 THEN 'job' ELSE 'token' END, n::text, "
-            "'ada', 'cli' FROM generate_series(1, 20000) AS n"
-        )
+        cursor.execute(insert, [1, counted])
         cursor.execute("ANALYZE relay_audit")
+        cursor.execute(insert, [counted + 1, 20_000])
 
     for subject in ("token", "job"):
         with CaptureQueriesContext(connection) as captured:
