@@ -21,7 +21,7 @@ from relay.engine.weight import LARGEST_WEIGHT
 from relay.exceptions import DecodeError, UnknownTask
 from relay.models import QueuePolicy
 from relay.operations import AT_ONCE, LONGEST_LABEL, SCOPES, JobCall
-from relay.operations.matching import ACTIONS, OWN_TASKS
+from relay.operations.bulk_jobs import ACTIONS, OWN_TASKS
 from relay.options import EnqueueOptions, check_task_name
 from relay.tasks import all_tasks
 from relay.unique import Unique

@@ -35,7 +35,7 @@ from relay.exceptions import (
 from relay.handles import JobHandle
 from relay.models import Schedule
 from relay.operations import PERMISSIONS, Actor, parse
-from relay.operations.matching import OWN_TASKS
+from relay.operations.bulk_jobs import OWN_TASKS
 from relay.tasks import all_tasks
 
 __all__ = ["Local"]
@@ -109,7 +109,7 @@ class Local:
             body["kwargs"],
             **cast("Any", enqueue_options(body)),
         )
-        return self.get_job(str(made.id))
+        return {**self.get_job(str(made.id)), "duplicate": made.is_duplicate}
 
     def act(self, act: JobAct, job_id: str) -> Document:
         key = UUID(job_id)

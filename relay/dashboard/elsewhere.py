@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 from relay.conf import get_settings
 from relay.dashboard.job_forms import has_mask
 from relay.operations import Actor
-from relay.operations.matching import OWN_TASKS
+from relay.operations.bulk_jobs import OWN_TASKS
 from relay.packing import TAG
 from relay.tasks import all_tasks
 from relay.traces import META_NAME

@@ -20,12 +20,12 @@ from relay.engine.acts import ActReport
 from relay.exceptions import ArgumentError, Conflict, DecodeError, MissingKey, NotFound
 from relay.failure import Failure
 from relay.models import LIVE_STATES, BulkOperation, BulkState, Job
-from relay.operations import matching
+from relay.operations import bulk_jobs
 from relay.operations.actor import Actor, why_of
+from relay.operations.bulk_jobs import ACTIONS, Place
 from relay.operations.filters import parse
 from relay.operations.job_filter import JobFilter, Term
 from relay.operations.jobs import VERBS
-from relay.operations.matching import ACTIONS, Place
 from relay.operations.registry import Act, operation
 from relay.operations.rights import Rights, parted
 from relay.tasks import Task, register
@@ -188,15 +188,15 @@ def _checked(
     actor: Actor, action: str, filter: str | JobFilter, operation: str
 ) -> JobFilter:
     wanted = parse(str(filter))  # as the run reads it
-    matching.states_of(action, wanted)
+    bulk_jobs.states_of(action, wanted)
     for permission in (ACTIONS[action].permission, *wanted.permissions):
         actor.require(permission, operation)
     return wanted
 
 
 def _count(action: str, wanted: JobFilter, using: str) -> Matched:
-    states = matching.states_of(action, wanted)
-    return Matched(*matching.count(wanted, states, limit=COUNT_LIMIT, using=using))
+    states = bulk_jobs.states_of(action, wanted)
+    return Matched(*bulk_jobs.count(wanted, states, limit=COUNT_LIMIT, using=using))
 
 
 def _start(
@@ -211,7 +211,7 @@ def _start(
         action=action,
         filter=str(wanted),
         expected=expected,
-        position={"states": matching.states_of(action, wanted)},
+        position={"states": bulk_jobs.states_of(action, wanted)},
         actor=act.actor.name,
         source=act.actor.source,
         reason=act.actor.reason,
@@ -338,7 +338,7 @@ class _Run:
             bulk.error = _too_many(bulk.matched + len(chunk), bulk.expected)
             return
         self._change(bulk, [place.id for place in chunk])
-        if matching.has_places(bulk.action, states[0]):
+        if bulk_jobs.has_places(bulk.action, states[0]):
             bulk.position = {"states": states, **_written(chunk[-1])}
 
     def _next_chunk(self, bulk: BulkOperation, state: str) -> Sequence[Place]:
@@ -347,7 +347,7 @@ class _Run:
             if self._state == state and not self._is_changed:
                 return ()
             after = _place(bulk.position)
-            self._page = matching.find(
+            self._page = bulk_jobs.find(
                 parse(bulk.filter),
                 state,
                 after=after,
@@ -356,7 +356,7 @@ class _Run:
                 using=self._using,
             )
             self._has_more = len(self._page) == PAGE
-            self._is_changed = matching.has_places(bulk.action, state)
+            self._is_changed = bulk_jobs.has_places(bulk.action, state)
             self._state = state
         chunk, self._page = self._page[:CHUNK], self._page[CHUNK:]
         return chunk

@@ -11,7 +11,7 @@ from relay import sensitive
 from relay.codec import check_count
 from relay.engine.connection import fetch_all
 from relay.exceptions import ArgumentError, JobNotFound
-from relay.operations.matching import OWN_TASKS
+from relay.operations.bulk_jobs import OWN_TASKS
 from relay.operations.registry import Act
 from relay.options import EnqueueOptions, check_task_name
 from relay.requests import JobRequest, request_by_name

@@ -18,7 +18,7 @@ from relay.conf import LONGEST, check_queue_name, get_settings
 from relay.exceptions import ArgumentError, Conflict, NotFound
 from relay.models import ApiToken
 from relay.operations.actor import PERMISSIONS
-from relay.operations.matching import OWN_TASKS
+from relay.operations.bulk_jobs import OWN_TASKS
 from relay.operations.registry import Act, operation
 from relay.operations.rights import Rights
 from relay.options import check_task_name

@@ -17,7 +17,7 @@ from relay.exceptions import ArgumentError, Conflict, DecodeError, NotAllowed, N
 from relay.failure import Failure
 from relay.ids import uuid7
 from relay.models import Audit, BulkOperation, History, Job, Queue
-from relay.operations import Actor, FilterError, bulk, matching, parse
+from relay.operations import Actor, FilterError, bulk, bulk_jobs, parse
 from relay.tasks import get_task, known_queues
 from relay.testing import drain
 from tests.operations.factory import actor, make_job
@@ -274,7 +274,7 @@ def test_nobody_else_names_the_queue_of_operations() -> None:
 
     assert not Queue.objects.filter(name=OWN_QUEUE).exists()
     assert OWN_QUEUE not in known_queues()
-    assert {get_task(name).queue for name in matching.OWN_TASKS} == {OWN_QUEUE}
+    assert {get_task(name).queue for name in bulk_jobs.OWN_TASKS} == {OWN_QUEUE}
 
 
 def test_an_operation_whose_job_failed_for_good_says_so() -> None:
@@ -312,10 +312,10 @@ def test_a_count_that_takes_too_long_says_so_and_leaves_the_session_as_it_was(
     make_job("failed")
     slow = Func(template="pg_sleep(2) IS NOT NULL", output_field=BooleanField())
     rows = Job.objects.filter(slow)
-    monkeypatch.setattr(matching, "COUNT_SECONDS", 1)
+    monkeypatch.setattr(bulk_jobs, "COUNT_SECONDS", 1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(matching, "_rows", lambda *args: rows)
+        patch.setattr(bulk_jobs, "_rows", lambda *args: rows)
         with pytest.raises(FilterError, match="not counted within 1 s"):
             operations.count_bulk(ROOT, "retry", "state:failed")
     counted = operations.count_bulk(ROOT, "retry", "state:failed")
@@ -405,7 +405,7 @@ INDEXES = {
 @pytest.mark.parametrize("state", INDEXES)
 @pytest.mark.parametrize("text", ["queue:mail", "task:a.*", "tag:vip", "args.x:1"])
 def test_each_state_is_gone_through_along_an_index(state: str, text: str) -> None:
-    rows = matching._rows(parse(text), state, "default").values_list("id")
+    rows = bulk_jobs._rows(parse(text), state, "default").values_list("id")
 
     plan = rows[: bulk.PAGE].explain()
 
