@@ -112,7 +112,7 @@ class JobEditing(RelayAdmin):
         link = self.link("job", job.id)
         if job.is_duplicate:
             message = format_html(
-                "Nothing was enqueued: {} holds its unique key.", link
+                "Nothing was enqueued: {} holds the unique key.", link
             )
             self.message_user(request, message, messages.WARNING)
         else:

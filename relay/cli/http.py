@@ -73,6 +73,9 @@ class _NoRedirect(HTTPRedirectHandler):
 class Http:
     """One server.
 
+    Attributes:
+        status: of the latest answer.
+
     Args:
         url: where relay's pages begin there, such as https://jobs.example.com.
         token: sent with each question.
@@ -95,6 +98,7 @@ class Http:
                 "--server: the address alone; the token is for RELAY_TOKEN or a profile"
             )
         self.url = url.rstrip("/")
+        self.status = 0
         self._headers = {"User-Agent": "relay-cli"}
         if token is not None:
             if not token.isascii() or not token.isprintable() or not token:
@@ -159,6 +163,7 @@ class Http:
             status, text, location = self._answered(request, seconds)
         except (OSError, http.client.HTTPException, UnicodeError) as error:
             raise self._away(error) from None
+        self.status = status
         if 200 <= status < 300 or status in also:
             return text
         raise self._error(status, text, location)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -106,7 +107,9 @@ class Remote:
         return _document(found)
 
     def enqueue(self, body: Body) -> Document:
-        return self._post("jobs", body=body)
+        made = Answer(self._post("jobs", body=body))
+        made["duplicate"] = self._http.status == HTTPStatus.OK
+        return made
 
     def act(self, act: JobAct, job_id: str) -> Document:
         if act == "delete":

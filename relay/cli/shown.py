@@ -63,6 +63,11 @@ def _call(document: Document) -> str:
     return ", ".join(parts)
 
 
+def _oldest(queue: Document) -> str:
+    """Return for how long the oldest ready job has waited; nothing where none does."""
+    return length(queue["latency"] if queue["queued"]["count"] else None)
+
+
 def _key(name: str, title: str | None = None, **values: Any) -> Column:
     return Column(title or name.upper(), lambda each: each.get(name), **values)
 
@@ -132,7 +137,7 @@ QUEUES: Final[Sequence[Column]] = (
     Column("STATE", lambda each: "paused" if each["paused"] else "open"),
     _key("policy", "ORDER", rank=1),
     _number("weight", rank=2),
-    Column("LATENCY", lambda each: length(each["latency"]), is_number=True),
+    Column("LATENCY", _oldest, is_number=True),
     _count("queued"),
     _count("running"),
     _count("retrying"),

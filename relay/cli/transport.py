@@ -58,7 +58,8 @@ class Transport(Protocol):
     def wait_for(self, job_id: str, seconds: float) -> Document:
         """Return the job when it has ended, or as it is after so many seconds."""
 
-    def enqueue(self, body: Body) -> Document: ...
+    def enqueue(self, body: Body) -> Document:
+        """Return the job; duplicate of it says whether it was there before."""
 
     def act(self, act: JobAct, job_id: str) -> Document:
         """Do it; return the job as it is then, of replay the new one, of delete it."""

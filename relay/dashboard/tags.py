@@ -165,6 +165,12 @@ def counted(value: Mapping[str, Any] | None) -> str:
 
 
 @register.filter
+def oldest(queue: Mapping[str, Any]) -> str:
+    """Return for how long the oldest ready job of a queue has waited, if one does."""
+    return span(queue["latency"]) if queue["queued"]["count"] else NOTHING
+
+
+@register.filter
 def or_dash(value: Any) -> Any:
     return NOTHING if value in (None, "", [], {}) else value
 

@@ -72,7 +72,7 @@ class Migration(migrations.Migration):
                 ("detail", models.JSONField(null=True)),
             ],
             options={
-                "verbose_name_plural": "audit",
+                "verbose_name": "audit record",
                 "db_table": "relay_audit",
                 "indexes": [
                     models.Index(

@@ -59,7 +59,7 @@ class Audit(models.Model):
 
     class Meta:
         db_table = "relay_audit"
-        verbose_name_plural = "audit"
+        verbose_name = "audit record"
         indexes: ClassVar[list[models.Index]] = [
             models.Index(
                 name="relay_audit_target_idx", fields=["subject", "target", "id"]

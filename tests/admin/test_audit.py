@@ -129,3 +129,7 @@ def test_said_of_an_unknown_act(browser: Client) -> None:
     response = browser.get(f"{LIST}{10**30}/change/", follow=True)
 
     assert "Perhaps it was deleted?" in said(response)
+
+
+def test_the_list_counts_records(browser: Client) -> None:
+    assert "0 audit records" in browser.get("/admin/relay/audit/").content.decode()

@@ -149,7 +149,7 @@ def test_a_duplicate_is_told_and_leads_to_the_other(browser: Client) -> None:
 
     response = enqueue(browser, task=once.name, args="")
 
-    assert "holds its unique key" in said(response)
+    assert "holds the unique key" in said(response)
     assert str(first.id) in response.redirect_chain[-1][0]
     assert Job.objects.count() == 1
 

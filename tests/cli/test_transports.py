@@ -447,3 +447,18 @@ def test_metrics_need_their_permission(
     )
 
     assert script("metrics").code == 5
+
+
+def test_an_enqueue_tells_of_the_job_that_holds_its_key_both_ways(
+    relay: Run, remote: Run
+) -> None:
+    for run, key in ((relay, "here"), (remote, "there")):
+        words = ("enqueue", ADD, "--args", "[1, 2]", "--unique-key", key)
+        made, again, document = run(*words), run(*words), run(*words, "--json")
+
+        job = json.loads(document.out)
+        assert (made.code, made.out) == (0, f"enqueued {job['id']} (is queued)\n")
+        told = f"nothing was enqueued: {job['id']} holds the unique key (is queued)\n"
+        assert (again.code, again.out, job["duplicate"]) == (0, told, True)
+
+    assert Job.objects.count() == 2

@@ -441,3 +441,15 @@ def test_a_page_is_in_the_navigation_of_who_may_see_it(
     assert ">Queues</a>" in page
     assert ">Jobs</a>" not in page
     assert browser_of("view_queue").get(url("jobs")).status_code == 403
+
+
+def test_where_no_job_waits_no_time_is_told_on_either_page(browser: Client) -> None:
+    one, every = (
+        shown(browser.get(page)) for page in (url("queue", "default"), url("queues"))
+    )
+    make_job()
+    busy = shown(browser.get(url("queue", "default")))
+
+    assert "Oldest waits</dt><dd>–</dd>" in one  # noqa: RUF001 - an en dash
+    assert '<td class="num">–</td>' in every  # noqa: RUF001 - an en dash
+    assert re.search(r"Oldest waits</dt><dd>\d+ ms</dd>", busy)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from relay.cli import shown
 from relay.cli.errors import CliError, NotAllowedError
 from relay.cli.flags import call_flags, write_flags
-from relay.cli.printer import inert
+from relay.cli.printer import Document, inert
 from relay.cli.session import Session
 from relay.cli.tree import Branch, Noun
 from relay.cli.values import assignment, instant, span, whole
@@ -145,23 +145,35 @@ def _enqueue(session: Session) -> None:
             session.transport.get_task(body["task"])
         session.would(f"enqueue {json.dumps(body)}", body=body)
         return
-    job = session.transport.enqueue(body)
+    made = session.transport.enqueue(body)
     if session.options.wait:
-        ends_at = deadline(session.options.wait_timeout)
-        try:
-            job = wait_for(session, job["id"], ends_at)
-        except (CliError, KeyboardInterrupt):  # it is there, whatever ended the wait
-            session.say(f"enqueued {job['id']}")
-            raise
-        session.show(
-            job, lambda doc: shown.draw_job(session.printer, doc), ids=[job["id"]]
-        )
-        check_ends([job])
+        _wait(session, made)
         return
     session.show(
-        job,
-        lambda doc: session.printer.line(
-            inert(f"enqueued {doc['id']} (is {doc['state']})")
-        ),
+        made,
+        lambda doc: session.printer.line(inert(f"{_told(doc)} (is {doc['state']})")),
+        ids=[made["id"]],
+    )
+
+
+def _told(made: Document) -> str:
+    if made["duplicate"]:
+        return f"nothing was enqueued: {made['id']} holds the unique key"
+    return f"enqueued {made['id']}"
+
+
+def _wait(session: Session, made: Document) -> None:
+    ends_at = deadline(session.options.wait_timeout)
+    try:
+        job = wait_for(session, made["id"], ends_at)
+    except (CliError, KeyboardInterrupt):  # it is there, whatever ended the wait
+        session.say(_told(made))
+        raise
+    if made["duplicate"]:
+        session.say(_told(made))
+    session.show(
+        {**job, "duplicate": made["duplicate"]},
+        lambda doc: shown.draw_job(session.printer, doc),
         ids=[job["id"]],
     )
+    check_ends([job])
