@@ -172,9 +172,13 @@ def django_db_modify_db_settings(
 @pytest.fixture(scope="session", autouse=True)
 def patient_reads() -> Iterator[None]:
     """Have pages and lists answer whatever a machine is busy with, not a 503."""
+    # Here, as models are loaded only once the settings are.
+    from relay.operations import bulk_jobs
+    from relay.queries import reading
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("relay.queries.reading.LOOK_SECONDS", WAIT_SECONDS)
-        patch.setattr("relay.operations.matching.COUNT_SECONDS", WAIT_SECONDS)
+        patch.setattr(reading, "LOOK_SECONDS", WAIT_SECONDS)
+        patch.setattr(bulk_jobs, "COUNT_SECONDS", WAIT_SECONDS)
         yield
 
 
