@@ -14,16 +14,17 @@ from django.db.models.functions import Left, Now
 from relay.exceptions import JobNotFound
 from relay.models import Job
 from relay.queries.reading import COUNT_CAP, bounded_read, clamped
+from relay.tasks import known_queues
 
 __all__ = ["Facts", "Group", "Holder", "read_facts"]
 
 # Primary keys. Times of rows made by hand may be infinite.
 QUEUE: Final = """
-SELECT CASE WHEN paused_until IS NOT NULL
+SELECT paused_at IS NOT NULL
+       AND (paused_until IS NULL OR paused_until > statement_timestamp()),
+       CASE WHEN paused_until IS NOT NULL
             THEN least(paused_until, '9999-12-30') END
-FROM relay_queue
-WHERE name = %(queue)s AND paused_at IS NOT NULL
-  AND (paused_until IS NULL OR paused_until > statement_timestamp())
+FROM relay_queue WHERE name = %(queue)s
 """
 HOLDER: Final = """
 SELECT name, state, lease_expires_at > statement_timestamp(),
@@ -107,6 +108,7 @@ class Facts:
     Attributes:
         job: its columns; times by their names.
         now: the database's clock.
+        is_named: whether settings, a task or a row names its queue.
         is_paused, paused_until: of its queue; None is until it is resumed.
         holder: of a running job; None where the worker has no row.
         groups: of all workers that have not ended.
@@ -116,6 +118,7 @@ class Facts:
 
     job: dict[str, Any]
     now: datetime
+    is_named: bool = True
     is_paused: bool = False
     paused_until: datetime | None = None
     holder: Holder | None = None
@@ -138,12 +141,13 @@ def read_facts(job_id: UUID, using: str) -> Facts:
             return Facts(job=job, now=now)
         if job["state"] == "running":
             return Facts(job=job, now=now, holder=_holder(job, using))
-        paused = _ask(QUEUE, job, using)
+        [(is_paused, paused_until)] = _ask(QUEUE, job, using) or [(None, None)]
         return Facts(
             job=job,
             now=now,
-            is_paused=bool(paused),
-            paused_until=paused[0][0] if paused else None,
+            is_named=is_paused is not None or job["queue"] in known_queues(),
+            is_paused=bool(is_paused),
+            paused_until=paused_until if is_paused else None,
             groups=_groups(job, using),
             ahead=_ahead(job, using) if job["state"] == "queued" else 0,
             last_event=next(iter(_ask(LAST_EVENT, job, using)), None),

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from django.db import connections
 
-from relay.conf import get_settings
+from relay.conf import OWN_QUEUE, get_settings
 from relay.engine import gauges
 from relay.exceptions import UnknownQueue
 from relay.operations import Actor
@@ -26,10 +26,15 @@ MOST_QUEUES: Final = 1_000
 # relay_job_retrying_idx. Workers are a small table. Times of rows made by hand may be
 # infinite.
 QUEUES: Final = f"""
-WITH named AS MATERIALIZED (
+WITH waiting(queue, seconds) AS MATERIALIZED (
+    {gauges.LATENCY}
+), named AS MATERIALIZED (
     SELECT name FROM unnest(%(names)s::text[]) AS name
     UNION
     SELECT name FROM relay_queue WHERE %(one)s::text IS NULL OR name = %(one)s
+    UNION
+    SELECT queue FROM waiting
+    WHERE queue <> %(own)s AND (%(one)s::text IS NULL OR queue = %(one)s)
     ORDER BY name LIMIT %(most_queues)s
 ), due AS MATERIALIZED (
     SELECT queue, state FROM relay_job WHERE state IN ('scheduled', 'retrying')
@@ -46,8 +51,6 @@ WITH named AS MATERIALIZED (
     FROM relay_worker CROSS JOIN unnest(queues) AS queue
     WHERE state = 'running' AND lease_expires_at > statement_timestamp()
     GROUP BY queue
-), waiting(queue, seconds) AS MATERIALIZED (
-    {gauges.LATENCY}
 )
 SELECT named.name, coalesce(stored.policy, 'priority'), coalesce(stored.weight, 1),
        stored.max_running, stored.key_limit,
@@ -79,7 +82,7 @@ ORDER BY named.name
 
 
 def list_queues(actor: Actor) -> list[QueueDocument]:
-    """Return all queues by name: those of settings, tasks and rows.
+    """Return all queues by name: of settings, tasks, rows and jobs that are ready.
 
     Each one's queued and running jobs are counted up to 1,000, its scheduled and
     retrying ones among the 10,000 of all queues that are due next: with capped there
@@ -123,6 +126,7 @@ def _read(
     values = {
         "names": names,
         "one": one,
+        "own": OWN_QUEUE,
         "most": cap + 1,
         "most_due": COUNT_CAP + 1,
         "most_queues": MOST_QUEUES,

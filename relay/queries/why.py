@@ -295,6 +295,22 @@ def _no_worker(facts: Facts) -> Reason:
     )
 
 
+def _remedy_of_unserved(facts: Facts) -> str:
+    if facts.job["queue"] == OWN_QUEUE:
+        return _(
+            "Start a worker of this version: each works them besides its own queues."
+        )
+    if not facts.is_named:
+        return _(
+            "Name the queue {queue} in RELAY['QUEUES'] and restart workers, or edit "
+            "the job's queue: no settings, task or row names it."
+        )
+    return _(
+        "Start one that does (manage.py relay_worker -q {queue}), or edit the job's "
+        "queue."
+    )
+
+
 def _not_served(facts: Facts, serving: list[Group]) -> Reason:
     queue = facts.job["queue"]
     said = {"served": _served(queue)}
@@ -304,12 +320,7 @@ def _not_served(facts: Facts, serving: list[Group]) -> Reason:
         return Reason.of(
             "queue_not_served",
             _("No worker that runs serves {served}."),
-            _("Start a worker of this version: each works them besides its own queues.")
-            if queue == OWN_QUEUE
-            else _(
-                "Start one that does (manage.py relay_worker -q {queue}), or edit the "
-                "job's queue."
-            ),
+            _remedy_of_unserved(facts),
             said,
             queue=queue,
             workers=sum(group.workers for group in facts.groups),

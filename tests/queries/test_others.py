@@ -107,6 +107,19 @@ def test_a_queue_tells_what_waits_and_who_serves_it() -> None:
     }
 
 
+def test_a_queue_that_nothing_names_is_listed_while_jobs_are_ready_in_it() -> None:
+    job = make_job(queue="mial")
+    make_job(queue=OWN_QUEUE)
+
+    names = {queue["name"] for queue in queries.list_queues(ME)}
+    assert "mial" in names
+    assert OWN_QUEUE not in names
+    assert queries.get_queue(ME, "mial")["queued"]["count"] == 1
+    Job.objects.filter(pk=job.pk).update(state="completed", finished_at=timezone.now())
+    with pytest.raises(UnknownQueue):
+        queries.get_queue(ME, "mial")
+
+
 def test_a_pause_is_told_until_its_end() -> None:
     until = timezone.now() + HOUR
     Queue.objects.create(name="mail", paused_at=timezone.now(), paused_until=until)

@@ -129,6 +129,15 @@ def test_a_pause_has_an_end_or_none() -> None:
     assert why(job)["cause"] == "starting"
 
 
+def test_a_queue_that_nothing_names_has_to_be_named_first() -> None:
+    job = make_job(queue="mial")
+    make_worker(queues=["default"])
+
+    assert "RELAY['QUEUES']" in why_not_running(ME, job.pk)["remedy"]
+    Queue.objects.create(name="mial")
+    assert "relay_worker -q mial" in why_not_running(ME, job.pk)["remedy"]
+
+
 def test_the_place_in_line_counts_priorities_and_earlier_jobs() -> None:
     make_worker(concurrency=1)
     make_job(priority=5)
