@@ -6,36 +6,39 @@ from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
+from django.db import transaction
+
 from relay.engine.acts import ActReport
 from relay.engine.connection import fetch_all
 from relay.exceptions import StateConflict
 
 __all__ = ["delete_many"]
 
-# Index: the primary key, and those of the children by job, found by the ids one by one.
-# Locked in the order of ids, as every act over many jobs does. A child that is written
-# meanwhile would stay: only a running job's can be, and those are left.
-DELETE: Final = """
-WITH locked AS MATERIALIZED (
-    SELECT id, state FROM relay_job
-    WHERE id = ANY(%(ids)s::uuid[])
-    ORDER BY id
-    FOR UPDATE
-), gone AS MATERIALIZED (
-    SELECT id FROM locked WHERE state <> 'running'
-), jobs AS (
-    DELETE FROM relay_job AS job USING gone WHERE job.id = gone.id
-), attempts AS (
-    DELETE FROM relay_attempt WHERE job_id = ANY(ARRAY(SELECT id FROM gone))
-), history AS (
-    DELETE FROM relay_history WHERE job_id = ANY(ARRAY(SELECT id FROM gone))
-), outputs AS (
-    DELETE FROM relay_output WHERE job_id = ANY(ARRAY(SELECT id FROM gone))
-), steps AS (
-    DELETE FROM relay_step WHERE job_id = ANY(ARRAY(SELECT id FROM gone))
-)
-SELECT id, state FROM locked ORDER BY id
+# Index: the primary key. In the order of ids, as every act over many jobs locks. A
+# running job is left, unlocked: a child that its worker writes meanwhile would stay,
+# and a handler's transaction that has recorded a step would be waited for.
+LOCK: Final = """
+SELECT id FROM relay_job
+WHERE id = ANY(%(ids)s::uuid[]) AND state <> 'running'
+ORDER BY id
+FOR UPDATE
 """
+# The primary key, and the indexes of the children by job. A statement of its own: it
+# sees the children too that were committed while the locks were waited for.
+DELETE: Final = """
+WITH attempts AS (
+    DELETE FROM relay_attempt WHERE job_id = ANY(%(ids)s::uuid[])
+), history AS (
+    DELETE FROM relay_history WHERE job_id = ANY(%(ids)s::uuid[])
+), outputs AS (
+    DELETE FROM relay_output WHERE job_id = ANY(%(ids)s::uuid[])
+), steps AS (
+    DELETE FROM relay_step WHERE job_id = ANY(%(ids)s::uuid[])
+)
+DELETE FROM relay_job WHERE id = ANY(%(ids)s::uuid[]) RETURNING id
+"""
+# Primary key.
+THERE: Final = "SELECT id FROM relay_job WHERE id = ANY(%(ids)s::uuid[])"
 
 
 def delete_many(job_ids: Iterable[UUID], *, using: str) -> ActReport:
@@ -43,17 +46,20 @@ def delete_many(job_ids: Iterable[UUID], *, using: str) -> ActReport:
 
     A waiting one never starts. A unique key that a job holds is free again.
 
-    Transaction: one statement; joins the caller's on Django's connection.
+    Transaction: joins the caller's on Django's connection, or its own.
     """
     ids = sorted(set(job_ids))
-    rows = fetch_all(DELETE, {"ids": ids}, using=using)
-    states: dict[UUID, str] = dict(rows)
-    gone = tuple(job_id for job_id, state in rows if state != "running")
+    with transaction.atomic(using=using):
+        gone = [row[0] for row in fetch_all(LOCK, {"ids": ids}, using=using)]
+        if gone:
+            fetch_all(DELETE, {"ids": gone}, using=using)
+        left = sorted(set(ids).difference(gone))
+        found = fetch_all(THERE, {"ids": left}, using=using) if left else []
+    there = {row[0] for row in found}
     return ActReport(
-        gone,
+        tuple(gone),
         tuple(
-            StateConflict(job_id, "delete", states.get(job_id))
-            for job_id in ids
-            if states.get(job_id, "running") == "running"
+            StateConflict(job_id, "delete", "running" if job_id in there else None)
+            for job_id in left
         ),
     )
