@@ -12,6 +12,7 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
@@ -25,6 +26,9 @@ __all__ = ["Health", "bind", "register", "run_beside", "serve"]
 WRITE_SECONDS: Final = 1.0
 # For one that asks and then says nothing.
 ANSWER_SECONDS: Final = 5.0
+# Those who ask and are not answered yet; one more costs the oldest its connection, so
+# that nobody takes the descriptors with which this process reaches the database.
+MOST_AT_ONCE: Final = 64
 
 # Given the Accept header: the body and its type. Set by what is above.
 Page = Callable[[str], tuple[bytes, str]]
@@ -90,6 +94,23 @@ class _Server(ThreadingHTTPServer):
         self.socket.close()
         self.socket = listening
         self.health = health
+        self._asking: deque[socket.socket] = deque()
+        self._counting = threading.Lock()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, and let go of who has been asking for longest."""
+        with self._counting:
+            self._asking.append(request)
+            if len(self._asking) > MOST_AT_ONCE:
+                with suppress(OSError):  # it has gone away
+                    self._asking.popleft().shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close the connection of who was answered."""
+        with self._counting, suppress(ValueError):  # it was let go of
+            self._asking.remove(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: whoever asked has gone away."""

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import socket
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -28,7 +29,7 @@ from relay.worker.rollup import RollUp
 from relay.worker.shared import SharedState
 from relay.worker.tally import Tally
 from tests.meters import Sums
-from tests.waiting import until
+from tests.waiting import WAIT_SECONDS, until
 from tests.worker.harness import Workers
 from tests.worker.test_tally import completed, end, job
 
@@ -134,6 +135,30 @@ def test_a_port_answers_and_logs_nothing(capfd: pytest.CaptureFixture[str]) -> N
     assert json.loads(status[1])["ready"] is False
     assert nothing[0] == 404
     assert capfd.readouterr() == ("", "")
+
+
+def test_who_asks_and_says_nothing_makes_room_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probes._Handler, "timeout", 600)
+    listening = probes.bind(0, "127.0.0.1")
+    port = listening.getsockname()[1]
+    server = probes._Server(listening, Office().health)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    silent = [
+        socket.create_connection(("127.0.0.1", port), WAIT_SECONDS)
+        for _ in range(probes.MOST_AT_ONCE)
+    ]
+    try:
+        assert ask(port, "/readyz") == (200, "ok\n")
+        assert silent[0].recv(1) == b""
+    finally:
+        for each in silent:
+            each.close()
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def test_a_file_is_kept_up_to_date(
