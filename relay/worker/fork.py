@@ -49,7 +49,7 @@ def fork(
     """
     _flush_output()
     parent = os.getpid()
-    signals = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+    signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         pid = os.fork()
@@ -77,8 +77,10 @@ def _begin(parent: int, run: Callable[[], int], death_signal: signal.Signals) ->
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # Ctrl-C in a terminal reaches the whole group: the parent alone decides.
+        # Ctrl-C in a terminal reaches the whole group, as its end does: the parent
+        # alone decides.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         die_with(parent, death_signal)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
         code = run()

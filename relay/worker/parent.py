@@ -93,8 +93,8 @@ class Parent:
         """Run until a signal; return the exit code.
 
         SIGTERM and SIGINT drain: no new claims, running jobs go on for the grace, the
-        rest is handed back uncharged. A second one ends that at once. 0 says that all
-        jobs were finished or handed back.
+        rest is handed back uncharged. A second one ends that at once. SIGHUP drains
+        too, unless it is ignored. 0 says that all jobs were finished or handed back.
         """
         self._prepare()
         try:
@@ -108,6 +108,8 @@ class Parent:
     def _prepare(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(signal.SIGHUP, self._on_hangup)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._bell.ring_on_signals()
         close_for_forks()
@@ -142,6 +144,10 @@ class Parent:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
+
+    def _on_hangup(self, number: int, frame: FrameType | None) -> None:
+        """Drain. The terminal and its shell both tell of its end: no hurry for that."""
+        self._signals = self._signals or 1
 
     def _look(self) -> None:
         self._shared.parent_ticked_at = time.monotonic()

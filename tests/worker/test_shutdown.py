@@ -95,6 +95,28 @@ def test_a_signal_to_the_whole_group_drains_too(
     assert len(database.effects_of(job, "start")) == 1
 
 
+def test_the_end_of_a_terminal_drains_however_often_it_is_told(
+    database: Database, workers: Workers, tmp_path: Path
+) -> None:
+    # Whatever these tests run in: the worker is to inherit that.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        worker = workers.start("-c", "1")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    job = database.enqueue_one("gate", str(tmp_path / "open"))
+    database.wait_for_start(job)
+
+    os.killpg(worker.pid, signal.SIGHUP)
+    until(lambda: "draining" in worker.text())
+    os.killpg(worker.pid, signal.SIGHUP)
+    (tmp_path / "open").touch()
+
+    assert worker.wait() == 0
+    assert database.job(job)["state"] == "completed"
+    assert len(database.effects_of(job, "start")) == 1
+
+
 def test_a_child_asked_to_end_finishes_its_job_and_is_replaced(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:

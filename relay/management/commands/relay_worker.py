@@ -129,7 +129,7 @@ class Command(RelayCommand):
             self._say_what_runs(queues, options)
         code = parent.run()
         # Python takes its own handlers away as it ends: a second signal must not kill.
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         sys.exit(code)
 
