@@ -27,7 +27,7 @@ from relay import (
     codec,
     enqueue,
     enqueue_many,
-    requests,
+    inserting,
     tasks,
 )
 from relay.engine.connection import connect
@@ -492,7 +492,7 @@ async def enqueue_all() -> list[UUID]:
         (await add.using(queue="mail").aenqueue(1, 2)).id,
         (await aadd.aenqueue(1, 2)).id,
         (await tasks.aenqueue("by:name", 1)).id,
-        (await requests.aenqueue_many([add.job(1, 2)]))[0].id,
+        (await inserting.aenqueue_many([add.job(1, 2)]))[0].id,
     ]
 
 
