@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,11 +11,18 @@ import pytest
 from relay.models import Job, Occurrence
 from tests.log_page import read_log_page
 from tests.scheduler.factory import make, set_back, tick
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 HOUR = timedelta(hours=1)
 PAGE = read_log_page()
+
+
+@pytest.fixture(autouse=True)
+def within_one_minute() -> None:
+    """Begin far from the next minute: its occurrence would be another one."""
+    until(lambda: datetime.now(UTC).second < 50, what="the next minute")
 
 
 @pytest.fixture

@@ -397,6 +397,7 @@ def test_without_a_provider_nothing_is_made_or_carried() -> None:
 def test_a_provider_that_is_set_later_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(spans_module, "LOOK_SECONDS", 600.0)
     made = OpenTelemetryTracer()
     before = made.is_on
     provider = TracerProvider()
