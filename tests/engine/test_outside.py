@@ -42,7 +42,7 @@ def test_its_wake_up_does_not_wait_for_the_callers_commit() -> None:
     told = threading.Event()
 
     def listen() -> None:
-        for _ in listener.notifies(timeout=9, stop_after=1):
+        for _ in listener.notifies(timeout=60, stop_after=1):
             told.set()
 
     with connect("default", role="listen", name="tests") as listener:
@@ -51,7 +51,7 @@ def test_its_wake_up_does_not_wait_for_the_callers_commit() -> None:
         thread.start()
         with transaction.atomic():
             report.using(outside_transaction=True, priority=5).enqueue()
-            assert told.wait(10)
+            assert told.wait(60)
         thread.join()
 
 
