@@ -189,12 +189,17 @@ def _totals(row: Totals) -> TotalsDocument:
     return cast("TotalsDocument", document)
 
 
+def _rounded(seconds: float | None) -> float | None:
+    """Return seconds to the microsecond: beyond it stands noise."""
+    return None if seconds is None else round(seconds, 6)
+
+
 def _durations(found: Durations) -> DurationsDocument:
     return {
-        "mean": found.mean,
-        "p50": found.quantile(0.5),
-        "p95": found.quantile(0.95),
-        "p99": found.quantile(0.99),
+        "mean": _rounded(found.mean),
+        "p50": _rounded(found.quantile(0.5)),
+        "p95": _rounded(found.quantile(0.95)),
+        "p99": _rounded(found.quantile(0.99)),
     }
 
 

@@ -118,7 +118,7 @@ class SchedulerHealth:
         return {
             "database": self._alias,
             "pid": os.getpid(),
-            "last_tick_s": time.monotonic() - self._ticked_at,
+            "last_tick_s": round(time.monotonic() - self._ticked_at, 3),
         }
 
 

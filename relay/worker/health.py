@@ -90,8 +90,8 @@ class WorkerHealth:
             "slots": view.concurrency * len(self._shared.tables),
             "draining": view.is_draining,
             "connected": view.is_connected,
-            "last_claim_s": now - view.claimed_at if view.claimed_at else None,
-            "last_beat_s": now - (safe_until - lease) if safe_until else None,
+            "last_claim_s": _ago(view.claimed_at, now),
+            "last_beat_s": _ago(safe_until and safe_until - lease, now),
             "children": [
                 {
                     "worker_id": str(worker_id),
@@ -104,3 +104,8 @@ class WorkerHealth:
                 for place, (worker_id, pid, _) in sorted(view.children.items())
             ],
         }
+
+
+def _ago(instant: float, now: float) -> float | None:
+    """Return how many seconds ago it was; None of 0, which is never."""
+    return round(now - instant, 3) if instant else None
