@@ -55,7 +55,7 @@ NAVIGATION: Final[dict[str, dict[str, str]]] = {
         "howto/log-as-json": "lines that say of which job they are",
         "howto/report-failures": "Sentry and other error trackers",
         "howto/many-jobs": "cancel and retry all that a filter finds",
-        "howto/operate": "failed jobs, pauses, what to look at",
+        "howto/operate": "failed jobs, and what to look at",
         "howto/incident": "a runbook: what to look at and do, by symptom",
         "howto/retention": "how long jobs and results are kept",
         "howto/tune-postgresql": "settings of the server that matter to a queue",
