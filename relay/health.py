@@ -51,7 +51,12 @@ def actor_of(request: HttpRequest) -> Actor | None:
         caller = caller_of_token(secret.strip())
         if caller is None:
             return None
-        return Actor(name=caller.name, source="api", permissions=caller.permissions)
+        return Actor(
+            name=caller.name,
+            source="api",
+            permissions=caller.permissions,
+            rights=caller.rights,
+        )
     user: Any = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return None
@@ -73,6 +78,9 @@ def _refusal(request: HttpRequest, permission: str | None) -> HttpResponse | Non
         is_allowed = actor.permissions is None or bool(actor.permissions)
     else:
         is_allowed = actor.may(permission)
+        if is_allowed and actor.rights.queues is not None:
+            detail = f"{actor.name} is for the jobs of some queues only"
+            return _answer(403, {"detail": detail})
     if is_allowed:
         return None
     return _answer(

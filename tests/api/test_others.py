@@ -323,6 +323,15 @@ def test_metrics_are_those_of_the_process_and_of_the_database() -> None:
     assert api("submit").get("/metrics").status_code == 403
 
 
+def test_a_token_for_some_queues_is_not_told_the_figures_of_all() -> None:
+    client = api("read", queues=["mail"])
+
+    answers = [client.get(path).status_code for path in ("/metrics", "/v1/stats")]
+
+    assert answers == [403, 403]
+    assert client.get("/readyz").status_code == 200
+
+
 def test_metrics_without_their_extra_are_404(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "is_available", lambda: False)
 
