@@ -19,6 +19,7 @@ from django.conf import settings
 from django.contrib.messages import get_messages
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.template.backends.django import DjangoTemplates
+from django.template.context import make_context
 from django.urls import reverse
 from django.utils.timezone import get_current_timezone_name
 from django.utils.translation import gettext_lazy
@@ -200,7 +201,10 @@ def _tag(request: HttpRequest, html: str) -> str:
 
 def _rendered(request: HttpRequest, template: str, values: Mapping[str, Any]) -> str:
     found = _templates().get_template(_FOLDER + template)
-    return found.render({"request": request, **values}, request)
+    context = make_context({"request": request, **values}, request)
+    # A figure with a comma in it is none to SVG, nor the value of a choice.
+    context.use_l10n = False
+    return str(found.template.render(context))
 
 
 def _navigation(request: HttpRequest, actor: Actor) -> Iterator[Mapping[str, Any]]:

@@ -77,6 +77,8 @@ def act_on_all(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Do something to all jobs that match a filter, in the background."""
     verb = _verb(request)
     back = way_back(request, link("jobs"))
+    for permission in ("bulk_job", verb.permission):
+        actor.require(permission, "start_bulk")
     try:
         # With instants for ages: the answer is about what the question was about.
         # A form writes line breaks its own way.

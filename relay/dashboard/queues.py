@@ -114,6 +114,7 @@ def _act(request: HttpRequest, actor: Actor, name: str, action: str) -> str:
 
 
 def _purge(request: HttpRequest, actor: Actor, name: str, back: str) -> HttpResponse:
+    actor.require("manage_queue", "purge_queue")
     found = told_of(request) or operations.count_purge(actor, name)
     if not found.count:
         told = _("No job matches: nothing was changed.")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import gettext
 import html
 import re
+from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import Client
-from django.utils import translation
+from django.utils import timezone, translation
 
 import relay
+from relay.models import Queue, Stat
 from tests import translations
 from tests.dashboard.pages import PAGES, shown, url
 from tests.dashboard.test_pages import fill
@@ -104,3 +107,27 @@ def test_no_word_of_a_template_is_said_past_gettext() -> None:
         words = set(re.findall(r"[A-Za-z]{3,}", html.unescape(text)))
 
         assert words <= NAMES, template
+
+
+def test_figures_of_charts_and_choices_are_no_languages_own(
+    browser: Client, settings: Any
+) -> None:
+    settings.LANGUAGE_CODE, settings.USE_THOUSAND_SEPARATOR = "de", True
+    Stat.objects.create(
+        at=timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=3),
+        seconds=60,
+        queue="default",
+        task="tests.noop",
+        outcome="completed",
+        count=7,
+        run_buckets=[0] * 24,
+        wait_buckets=[0] * 24,
+    )
+    Queue.objects.create(name="default", weight=1000)
+
+    page = browser.get(url("queue", "default")).content.decode()
+
+    assert re.search(r'<rect[^>]* x="\d+\.\d+"', page)
+    assert not re.search(r' (?:x|y|x1|width|height)="\d+,', page)
+    assert '<option value="1440">' in page
+    assert 'value="1000"' in page
