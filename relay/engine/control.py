@@ -30,7 +30,8 @@ __all__ = [
 # than the locked one. A retried batch keeps the order it had.
 _LOCKED: Final = """
 WITH locked AS MATERIALIZED (
-    SELECT id, state, ready_seq, cancel_requested_at IS NOT NULL AS is_asked
+    SELECT id, task, state, ready_seq, unique_scope,
+           cancel_requested_at IS NOT NULL AS is_asked
     FROM relay_job
     WHERE id = ANY(%(ids)s::uuid[])
     ORDER BY id
@@ -74,18 +75,23 @@ CANCEL: Final = (
     + _NOTED
 )
 
-# The unique key that went with the end is taken again, unless it went with the start.
+# The unique key that went with the end is taken again, unless it went with the start:
+# in the order of the keys, as by those who enqueue them, which of all statements only
+# an INSERT promises to keep. It inserts nothing: each row is there, and locked.
 # A deadline that has passed goes: who retries wants a run.
 RETRY: Final = (
     _LOCKED  # noqa: S608 - constants only
     + """numbered AS MATERIALIZED (
-    SELECT id, nextval('relay_ready_seq') AS ready_seq
+    SELECT id, task, nextval('relay_ready_seq') AS ready_seq,
+           split_part(unique_scope, ':', 2) AS key
     FROM (
-        SELECT id FROM locked WHERE state IN ('failed', 'cancelled') ORDER BY ready_seq
+        SELECT * FROM locked WHERE state IN ('failed', 'cancelled') ORDER BY ready_seq
     ) AS ordered
 ), changed AS (
-    UPDATE relay_job AS job
-    SET state = 'queued', ready_seq = numbered.ready_seq, run_at = clock_timestamp(),
+    INSERT INTO relay_job AS job (id, task, args, ready_seq)
+    SELECT id, task, '{}', ready_seq FROM numbered ORDER BY key, ready_seq
+    ON CONFLICT (id) DO UPDATE
+    SET state = 'queued', ready_seq = excluded.ready_seq, run_at = clock_timestamp(),
         failures = 0, crashes = 0, losses = 0, worker_id = NULL, started_at = NULL,
         finished_at = NULL, expires_at = NULL, cancel_requested_at = NULL,
         deadline_at = CASE WHEN job.deadline_at > clock_timestamp()
@@ -94,8 +100,6 @@ RETRY: Final = (
             WHEN job.unique_key IS NOT NULL THEN job.unique_key
             WHEN job.unique_scope LIKE 'started:%%' AND job.attempt > 0 THEN NULL
             ELSE decode(split_part(job.unique_scope, ':', 2), 'hex') END
-    FROM numbered
-    WHERE job.id = numbered.id
     RETURNING job.id, job.attempt, job.queue, job.priority, job.ready_seq
 )"""
     + _NOTED

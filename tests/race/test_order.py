@@ -59,7 +59,7 @@ def held_row(table: str, row_id: UUID) -> Iterator[psycopg.Connection[Any]]:
 def cross(
     in_thread: InThread,
     watch: psycopg.Connection[Any],
-    gate: psycopg.Connection[Any],
+    let_go: Callable[[], None],
     first: Callable[[], Any],
     second: Callable[[], Any],
 ) -> tuple[Any, Any]:
@@ -68,7 +68,7 @@ def cross(
     for count, side in enumerate((first, second), 1):
         futures.append(in_thread(partial(_closing, side)))
         wait_until_blocked(watch, count)
-    gate.commit()
+    let_go()
     return futures[0].result(timeout=60), futures[1].result(timeout=60)
 
 
@@ -127,7 +127,7 @@ def test_a_mixed_batch_of_ends_and_an_act_over_its_jobs_do_not_deadlock(
         report, _ = cross(
             in_thread,
             duty,
-            gate,
+            gate.commit,
             lambda: control.cancel_many(
                 [low, middle, high], actor=None, using="default"
             ),
@@ -155,7 +155,7 @@ def test_a_mixed_batch_of_ends_and_its_child_s_settlement_do_not_deadlock(
         (count, _), _ = cross(
             in_thread,
             watch,
-            gate,
+            gate.commit,
             lambda: holdings.settle_dead_child(duty, child, crash_limit=3),
             lambda: hands.write(hot, batch),
         )
@@ -185,13 +185,46 @@ def test_a_bulk_that_changes_or_frees_keys_and_an_act_do_not_deadlock(
         report, made = cross(
             in_thread,
             duty,
-            gate,
+            gate.commit,
             lambda: control.cancel_many(ids, actor=None, using="default"),
             lambda: enqueue_many([bound.job(number) for number in range(3)]),
         )
 
     assert len(report.done) == (3 if state == "queued" else 0)
     assert not any(handle.is_duplicate for handle in made)
+
+
+def test_a_retry_that_takes_keys_again_and_a_bulk_that_enqueues_them_do_not_deadlock(
+    duty: EngineConnection, in_thread: InThread
+) -> None:
+    bound = keyed.using(unique=Unique())
+    enqueue_many([bound.job(number) for number in range(3)])
+    rows = duty.execute(
+        "SELECT id, unique_key FROM relay_job ORDER BY unique_key DESC"
+    ).fetchall()
+    ids = [row[0] for row in rows]
+    for place, job_id in enumerate(ids):
+        # They became ready in the order of their keys the other way round.
+        duty.execute(
+            "UPDATE relay_job SET state = 'failed', unique_key = NULL, ready_seq = %s "
+            "WHERE id = %s",
+            (place, job_id),
+        )
+
+    with other_session(autocommit=False) as gate:
+        add_jobs(gate, unique_key=rows[1][1])
+        report, made = cross(
+            in_thread,
+            duty,
+            gate.rollback,
+            lambda: control.retry_many(ids, actor=None, using="default"),
+            lambda: enqueue_many([bound.job(number) for number in range(3)]),
+        )
+
+    assert report.done == tuple(sorted(ids))
+    assert {handle.id for handle in made} == set(ids)
+    order = duty.execute("SELECT id FROM relay_job ORDER BY ready_seq").fetchall()
+    assert [row[0] for row in order] == ids
 
 
 def test_a_retry_one_by_one_locks_jobs_and_who_has_their_keys_in_one_order(
@@ -236,7 +269,7 @@ def test_what_is_asked_of_a_worker_and_its_renewal_do_not_deadlock(
         asked, renewed = cross(
             in_thread,
             watch,
-            gate,
+            gate.commit,
             lambda: workers.ask(ids[0], "quiet", using="default"),
             lambda: lease.renew(duty, ids, lease=LEASE),
         )
