@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from math import inf
 from typing import Any, Final
 
@@ -25,8 +26,11 @@ from relay.worker.verdict import reason_of
 __all__ = ["Cell", "Forwarded", "Key", "Tally", "Told", "read_told"]
 
 TELL_SECONDS: Final = 0.25
-# In one datagram: what is beyond that goes with the next ones.
+# In one datagram, of cells and of each kind of counts: what is beyond goes with the
+# next ones. The system takes no datagram above some 200 KB, now or ever.
 CELLS_AT_ONCE: Final = 40
+COUNTS_AT_ONCE: Final = 200
+_COUNTS: Final = ("errors", "claimed", "empty", "sums")
 
 # Queue, task, and what became of the job: a final state, retried, snoozed, or the verb
 # that handed it back.
@@ -114,6 +118,11 @@ class Told:
         self.lost = 0
         self.running: Counter[str] = Counter()
         self.sums: Counter[tuple[str, ...]] = Counter()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left of what may take several datagrams."""
+        return not (self.cells or any(vars(self)[name] for name in _COUNTS))
 
     def document(self) -> bytes:
         """Return it as a datagram."""
@@ -294,9 +303,8 @@ class Tally:
         new = self._new
         if self.forwarded is not None:
             new.sums += self.forwarded.take()
-        if not (new.cells or any(new.claims) or new.lost or new.sums) and (
-            running == self._running
-        ):
+        has_news = not new.is_over or any(new.claims) or new.lost
+        if not has_news and running == self._running:
             return
         with suppress(OSError):
             while True:
@@ -306,21 +314,29 @@ class Tally:
                 self._running = running
                 if self.on_told is not None:
                     self.on_told(told)
-                if not self._new.cells:
+                if self._new.is_over:
                     return
 
     def _part(self, running: Counter[str]) -> Told:
         """Return what goes with one datagram."""
         new, part = self._new, Told()
         vars(part).update(vars(new))
-        part.cells = dict(list(new.cells.items())[:CELLS_AT_ONCE])
+        part.cells = dict(islice(new.cells.items(), CELLS_AT_ONCE))
+        for name in _COUNTS:
+            counts: Counter[Any] = getattr(new, name)
+            if len(counts) > COUNTS_AT_ONCE:
+                few = dict(islice(counts.items(), COUNTS_AT_ONCE))
+                setattr(part, name, Counter(few))
         part.running = running
         return part
 
     def _forget(self, told: Told) -> None:
-        cells = self._new.cells
-        self._new = Told()
-        self._new.cells = {key: cells[key] for key in cells.keys() - told.cells.keys()}
+        before, self._new = vars(self._new), Told()
+        for name in ("cells", *_COUNTS):
+            rest, gone = before[name], vars(told)[name]
+            vars(self._new)[name].update(
+                {k: rest[k] for k in rest.keys() - gone.keys()}
+            )
 
 
 def _reason(outcome: Settled, end: str) -> str | None:

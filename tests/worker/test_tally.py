@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
@@ -130,6 +132,26 @@ def test_many_tasks_go_in_several_datagrams_and_nothing_twice() -> None:
     assert len(told) == 3
     assert sum(cell.count for part in told for cell in part.cells.values()) == len(jobs)
     assert sum(part.claimed["q"] for part in told) == len(jobs)
+
+
+def test_thousands_of_queues_go_in_datagrams_that_the_system_takes() -> None:
+    tally = Tally()
+    queues = [f"{number:0100}" for number in range(3_000)]
+    tally.note_claim(queues, [], 0.01)
+    keeper, child = datagrams()
+    empty: Counter[str] = Counter()
+
+    with keeper, child:
+        while True:
+            tally.tell(child, [])
+            count = sum(empty.values())
+            with suppress(BlockingIOError):
+                while True:
+                    empty += read_told(keeper.recv(1 << 20)).empty
+            if sum(empty.values()) == count:
+                break
+
+    assert empty == Counter(queues)
 
 
 def test_what_the_keeper_has_no_room_for_is_told_later() -> None:
