@@ -127,7 +127,7 @@ RUN_NOW: Final = (
 # lock, in the order of ids, before it does so in another: the jobs, and those that have
 # ended and stand in the way of their keys. By arrays, whatever the statistics say.
 LOCK_WITH_KEYS: Final = """
-SELECT id FROM relay_job
+SELECT id, coalesce(split_part(unique_scope, ':', 2), '') FROM relay_job
 WHERE id = ANY(ARRAY(
     SELECT unnest(%(ids)s::uuid[])
     UNION
@@ -241,11 +241,13 @@ def retry_many(
         if not _is_key_taken(error):
             raise
     with transaction.atomic(using=using):
-        fetch_all(LOCK_WITH_KEYS, {"ids": ids}, using=using)
-        reports = [_retry_one(job_id, using=using, **by) for job_id in ids]
+        keys = dict(fetch_all(LOCK_WITH_KEYS, {"ids": ids}, using=using))
+        # The rows are locked: from here on it is keys that are waited for.
+        by_key = sorted(ids, key=lambda job_id: keys.get(job_id, ""))
+        reports = {one: _retry_one(one, using=using, **by) for one in by_key}
     return ActReport(
-        tuple(job_id for report in reports for job_id in report.done),
-        tuple(conflict for report in reports for conflict in report.skipped),
+        tuple(job_id for one in ids for job_id in reports[one].done),
+        tuple(conflict for one in ids for conflict in reports[one].skipped),
     )
 
 
