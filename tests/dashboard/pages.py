@@ -40,8 +40,8 @@ def addresses() -> dict[str, str]:
 
 def shown(response: Any) -> str:
     """Return the words of a page."""
-    assert response.status_code == 200, response.status_code
     text: str = response.content.decode()
+    assert response.status_code == 200, f"{response.status_code}: {text[:2_000]}"
     return re.sub(r"\s+", " ", text)
 
 

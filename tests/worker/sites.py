@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
@@ -68,8 +69,13 @@ class Site:
     def ask(self, path: str) -> Any:
         until(self._port.exists, what=f"a port\n{self.text()}")
         url = f"http://127.0.0.1:{self._port.read_text()}{path}"
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            return json.loads(answer.read())
+        try:
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                text = error.read().decode(errors="replace")
+            raise AssertionError(f"{path}: {error.code} {text}") from None
 
     def stop(self, seconds: float = WAIT_SECONDS) -> int:
         os.kill(self.pid, signal.SIGTERM)

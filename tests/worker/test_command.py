@@ -156,14 +156,17 @@ def test_failure_028_every_child_has_sessions_of_its_own(
         processes=4,
         environment={"WORKER_TESTS_POOL": "1" if pool else ""},
     )
-    jobs = database.enqueue("use_orm", count=scaled(1_000, least=100))
-
-    database.wait_for_all(len(jobs))
-
     sessions: dict[int, set[object]] = {}
-    for effect in database.effects():
-        if effect.phase == "start":
-            sessions.setdefault(effect.pid, set()).add(effect.said)
+
+    for number in range(1, 11):  # again where one child was faster than all others
+        jobs = database.enqueue("use_orm", count=scaled(1_000, least=100))
+        database.wait_for_all(number * len(jobs))
+        for effect in database.effects():
+            if effect.phase == "start":
+                sessions.setdefault(effect.pid, set()).add(effect.said)
+        if len(sessions) > 1:
+            break
+
     assert len(sessions) >= 2
     assert sum(map(len, sessions.values())) == len(set().union(*sessions.values()))
     assert "Traceback" not in worker.text()
