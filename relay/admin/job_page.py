@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 
 from relay.admin.acting import Tool
 from relay.admin.lists import NOTHING, RelayAdmin, actor_of, moment, showing
+from relay.admin.schedule_form import as_span
 from relay.models import Attempt, History, Job, Output, Step, Worker
 from relay.queries.reading import clamped, cut, pretty
 from relay.redaction import conceal, redact
@@ -71,6 +72,10 @@ class JobPage(RelayAdmin):
     @admin.display(description="meta")
     def meta_text(self, job: Any) -> SafeString | str:
         return showing(redact(job.shown_meta))
+
+    @admin.display(description="timeout")
+    def timeout(self, job: Job) -> str | None:
+        return None if job.timeout_ms is None else str(as_span(job.timeout_ms))
 
     @admin.display(description="worker")
     def worker(self, job: Job) -> SafeString | str:

@@ -243,7 +243,7 @@ class JobAdminMixin(JobEditing, JobExport, JobPage):
                     "failures",
                     "crashes",
                     "losses",
-                    "timeout_ms",
+                    "timeout",
                     "worker",
                     "past_attempts",
                     "past_logs",

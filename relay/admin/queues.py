@@ -111,7 +111,7 @@ class QueueAdminMixin(RelayAdmin):
     def is_paused(self, queue: Any) -> bool:
         return bool(queue.paused_now)
 
-    @admin.display(description="waiting jobs")
+    @admin.display(description="queued jobs")
     def waiting(self, queue: Any) -> str:
         return _capped(queue.waiting_count)
 

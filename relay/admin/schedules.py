@@ -113,8 +113,8 @@ class ScheduleAdminMixin(RelayAdmin):
     view_permission = "view_schedule"
     buttons = {  # noqa: RUF012 - never written
         "run_now": "Run now",
-        "enable": "Enable",
-        "disable": "Disable",
+        "enable": "Resume",
+        "disable": "Pause",
     }
     form = ScheduleForm
     formfield_overrides = {  # noqa: RUF012 - never written
@@ -404,11 +404,11 @@ class ScheduleAdminMixin(RelayAdmin):
             self.log_acts(request, done, "Schedule run now.")
             self.message_user(request, f"{len(done):,} enqueued.", messages.SUCCESS)
 
-    @admin.action(description="Enable selected schedules", permissions=["manage"])
+    @admin.action(description="Resume selected schedules", permissions=["manage"])
     def enable(self, request: HttpRequest, queryset: models.QuerySet[Schedule]) -> None:
         self._set_enabled(request, queryset, True)
 
-    @admin.action(description="Disable selected schedules", permissions=["manage"])
+    @admin.action(description="Pause selected schedules", permissions=["manage"])
     def disable(
         self, request: HttpRequest, queryset: models.QuerySet[Schedule]
     ) -> None:
@@ -422,12 +422,13 @@ class ScheduleAdminMixin(RelayAdmin):
             return
         act = operations.resume_schedules if enabled else operations.pause_schedules
         changed = act(actor_of(request), [schedule.pk for schedule in schedules])
-        word = "enabled" if enabled else "disabled"
+        word = "resumed" if enabled else "paused"
         rows = [schedule for schedule in schedules if schedule.pk in changed]
         self.log_acts(request, rows, f"Schedule {word}.")
         message = f"{len(rows):,} {word}."
         if skipped := len(schedules) - len(rows):
-            message += f" {skipped:,} skipped: {word} already."
+            reason = "not paused" if enabled else "paused already"
+            message += f" {skipped:,} skipped: {reason}."
         self.message_user(request, message, messages.SUCCESS)
 
     def _selected(

@@ -36,7 +36,7 @@ class WorkerAdminMixin(RelayAdmin):
     view_permission = "view_worker"
     buttons = {  # noqa: RUF012 - never written
         "quiet": "Quiet",
-        "resume": "Let it claim again",
+        "resume": "Claim again",
         "shut_down": "Shut down",
         "forget": "Delete",
     }

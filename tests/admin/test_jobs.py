@@ -797,3 +797,12 @@ def test_a_job_s_page_shows_its_logs_steps_and_progress(browser: Client) -> None
         assert text in page
     for text in (XSS, "s3cret", "another&#x27;s"):
         assert text not in page
+
+
+def test_a_timeout_is_shown_as_a_span_of_time(browser: Client) -> None:
+    job = make_job(timeout_ms=90_000)
+
+    page = browser.get(f"/admin/relay/job/{job.pk}/change/").content.decode()
+
+    assert "0:01:30" in page
+    assert "90000" not in page

@@ -382,7 +382,7 @@ def test_run_now_of_a_schedule_that_cannot_be_kept_says_why(browser: Client) -> 
     assert XSS not in response.content.decode()
 
 
-def test_schedules_are_enabled_and_disabled_by_actions(browser: Client) -> None:
+def test_schedules_are_resumed_and_paused_by_actions(browser: Client) -> None:
     schedule = make_schedule()
 
     first = press(browser, SCHEDULES, "disable", schedule)
@@ -393,8 +393,8 @@ def test_schedules_are_enabled_and_disabled_by_actions(browser: Client) -> None:
 
     schedule.refresh_from_db()
     assert (was_enabled, schedule.enabled) == (False, True)
-    assert "1 disabled." in said(first)
-    assert "0 disabled. 1 skipped: disabled already." in said(second)
+    assert "1 paused." in said(first)
+    assert "0 paused. 1 skipped: paused already." in said(second)
     assert list(History.objects.order_by("id").values_list("event", "actor")) == [
         ("disable", "ada"),
         ("enable", "ada"),
