@@ -231,6 +231,29 @@ def test_one_that_cannot_be_read_fails_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert (made.state, made.done, made.failed) == ("completed", 2, 1)
 
 
+def test_jobs_that_are_tried_alone_are_in_the_order_in_which_everybody_locks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # They are found by their time, the other way round.
+    jobs = [
+        make_job("scheduled", run_at=LATER - timedelta(days=day)) for day in range(2)
+    ]
+    tried: list[UUID] = []
+
+    def act(ids: Sequence[UUID], actor: str, why: Why, using: str) -> ActReport:
+        if len(ids) > 1:
+            raise DecodeError("altered")
+        tried.extend(ids)
+        return ActReport(tuple(ids), ())
+
+    monkeypatch.setattr(bulk, "VERBS", {"cancel": act})
+    made = operations.start_bulk(ROOT, "cancel", "state:scheduled")
+
+    steps(made, 1)
+
+    assert tried == sorted(job.pk for job in jobs)
+
+
 def test_an_operation_does_not_end_itself() -> None:
     make_job()
 
