@@ -232,4 +232,7 @@ def _word(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return f'"{text}"' if any(each.isspace() for each in text) else text
+    if not any(each.isspace() for each in text):
+        return text
+    marked = text.replace('"', '""')  # as the filter language has one of them
+    return f'"{marked}"'

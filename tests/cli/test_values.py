@@ -18,6 +18,7 @@ from relay.cli.values import (
     pause,
     span,
 )
+from relay.operations import parse
 
 
 @pytest.mark.parametrize(
@@ -140,3 +141,11 @@ def test_a_pause_and_a_name_have_a_least_length() -> None:
         pause("0")
     with pytest.raises(argparse.ArgumentTypeError, match="no name"):
         filled(" ")
+
+
+def test_a_value_with_spaces_and_quotation_marks_means_itself() -> None:
+    name = 'the "nightly" report'
+
+    wanted = parse(filter_text((), task=[name]))
+
+    assert [term.values for term in wanted.terms] == [(name,)]
