@@ -55,9 +55,10 @@ __all__ = [
 AT_ONCE: Final = 100
 
 # Given up with the transaction. Of two who enqueue under one id, the later one finds
-# the job of the first.
+# the job of the first. Taken in the order given, so that no two wait for one another.
 _LOCK: Final = """
-SELECT pg_advisory_xact_lock(hashtextextended(%(id)s::text, 7251))::text
+SELECT pg_advisory_xact_lock(hashtextextended(id, 7251))::text
+FROM unnest(%(ids)s::text[]) AS id
 """
 # Primary keys.
 _TASK: Final = "SELECT task FROM relay_job WHERE id = %(id)s"
@@ -143,16 +144,28 @@ def enqueue_jobs(act: Act, calls: Iterable[JobCall]) -> list[JobHandle[Any]]:
 
 
 def _check_free(ids: Sequence[UUID], using: str) -> None:
-    """Refuse ids that jobs have: one with a unique key would be passed over."""
-    if ids and (len({*ids}) < len(ids) or fetch_all(_TAKEN, {"ids": ids}, using=using)):
+    """Refuse ids that jobs have: one with a unique key would be passed over.
+
+    Whoever else asks for one of them waits.
+    """
+    if not ids:
+        return
+    if len({*ids}) < len(ids):
         raise Conflict(_ID_IS_TAKEN)
+    _lock(ids, using)
+    if fetch_all(_TAKEN, {"ids": ids}, using=using):
+        raise Conflict(_ID_IS_TAKEN)
+
+
+def _lock(ids: Sequence[UUID], using: str) -> None:
+    fetch_all(_LOCK, {"ids": sorted(map(str, ids))}, using=using)
 
 
 def _there(job_id: UUID | None, using: str) -> JobHandle[Any] | None:
     """Return the job of this id; where there is none, whoever else asks waits."""
     if job_id is None:
         return None
-    fetch_all(_LOCK, {"id": job_id}, using=using)
+    _lock([job_id], using)
     for (task,) in fetch_all(_TASK, {"id": job_id}, using=using):
         return JobHandle(job_id, task, using=using, is_duplicate=True)
     return None

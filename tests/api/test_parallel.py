@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from threading import Thread
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import connection, transaction
@@ -33,29 +35,53 @@ def waiting() -> int:
         return int(cursor.fetchone()[0])
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("unique", [None, SAME])
-def test_of_two_enqueues_under_one_id_the_later_one_made_nothing(unique: Any) -> None:
-    job_id, client = uuid7(), api("submit")
-    body = {"task": ECHO, "args": [2], "id": str(job_id), "unique": unique}
+def while_enqueued(job_id: UUID, post: Callable[[], Any]) -> Any:
+    """Return the answer to a request that comes before another one has committed."""
     answers: list[Any] = []
 
-    def post() -> None:
+    def ask() -> None:
         try:
-            answers.append(client.post("/v1/jobs", body))
+            answers.append(post())
         finally:
             connection.close()
 
-    thread = Thread(target=post)
+    thread = Thread(target=ask)
     with transaction.atomic():
         operations.enqueue_job(ROOT, ECHO, ["told"], id=job_id)
         thread.start()
         until(lambda: waiting() or not thread.is_alive())
     thread.join()
+    [answer] = answers
+    return answer
 
-    assert [each.status_code for each in answers] == [200]
-    assert json.loads(answers[0].content)["id"] == str(job_id)
-    assert "told" not in answers[0].content.decode()  # of a job that is not theirs
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("unique", [None, SAME])
+def test_of_two_enqueues_under_one_id_the_later_one_made_nothing(unique: Any) -> None:
+    job_id, client = uuid7(), api("submit")
+    body = {"task": ECHO, "args": [2], "id": str(job_id), "unique": unique}
+
+    answer = while_enqueued(job_id, lambda: client.post("/v1/jobs", body))
+
+    assert answer.status_code == 200
+    assert json.loads(answer.content)["id"] == str(job_id)
+    assert "told" not in answer.content.decode()  # of a job that is not theirs
+    assert Job.objects.get().args["args"] == ["told"]
+    assert Audit.objects.filter(operation="enqueue_job").count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("unique", [None, SAME])
+def test_a_batch_waits_for_who_enqueues_under_an_id_of_it(unique: Any) -> None:
+    job_id, client = uuid7(), api("submit")
+    ids = [str(uuid7()), str(job_id)]
+    calls = [{"task": ECHO, "args": [2], "id": each, "unique": unique} for each in ids]
+
+    answer = while_enqueued(
+        job_id, lambda: client.post("/v1/jobs/batch", {"jobs": calls})
+    )
+
+    assert answer.status_code == 409, answer.content
     assert Job.objects.get().args["args"] == ["told"]
     assert Audit.objects.filter(operation="enqueue_job").count() == 1
 
