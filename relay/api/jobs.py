@@ -121,16 +121,18 @@ class OneJobView(ApiView):
 
         Args:
             is_theirs: False of one that was there before: of that who may not look at
-                jobs learns no more than where it stands.
+                jobs learns no more than where it stands, and gets no ETag.
         """
         job: Mapping[str, Any] = jobs.get_job(self.who.seeing(), job_id)
-        if not is_theirs and not self.actor.may("view_job"):
+        headers: dict[str, str] = {}
+        if is_theirs or self.actor.may("view_job"):
+            headers["ETag"] = etag_of(job)
+        else:
             job = {
                 **job,
                 **{n: MASK for n in _VEILED if job[n] is not None},
                 "tags": [],
             }
-        headers = {"ETag": etag_of(job)}
         if status == 201:
             headers["Location"] = address(self.request, "job", job_id)
         return Response(job, status=status, headers=headers)

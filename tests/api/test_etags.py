@@ -6,7 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
 
+from relay.ids import uuid7
 from relay.models import Job, Schedule
 from tests.api.factory import Api, api, make_schedule, make_worker
 from tests.operations.factory import make_job
@@ -71,3 +74,26 @@ def test_the_tag_of_an_act_is_the_one_of_the_next_look() -> None:
 
     assert done["ETag"] == looked["ETag"]
     assert json.loads(done.content)["version"] == json.loads(looked.content)["version"]
+
+
+def test_of_a_job_that_is_not_theirs_to_see_there_is_no_tag() -> None:
+    user = User.objects.create_user("clerk")
+    mine = ("enqueue_job", "edit_job")
+    user.user_permissions.set(Permission.objects.filter(codename__in=mine))
+    clerk = Api(None, Client())
+    clerk.client.force_login(user)
+    body = {
+        "task": "testproject.tasks.echo",
+        "args": [1],
+        "id": str(uuid7()),
+        "run_at": "2999-01-01T00:00:00Z",
+    }
+
+    made, again = (clerk.post("/v1/jobs", body) for _ in range(2))
+    edited = clerk.patch(
+        f"/v1/jobs/{body['id']}", {"priority": 3}, If_Match=made["ETag"]
+    )
+
+    assert (made.status_code, again.status_code) == (201, 200)
+    assert "ETag" not in again  # none that If-Match would take
+    assert edited.status_code == 200, edited.content
