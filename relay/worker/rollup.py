@@ -110,7 +110,8 @@ class RollUp:
             self.claimed_at = time.monotonic()
         if self._is_metered:
             meter(told)
-        self._set_running(index, told.running)
+        before = self._running[index] if told.goes_on else Counter[str]()
+        self._set_running(index, before + told.running)
         for (queue, task, outcome), cell in told.cells.items():
             if outcome in _KEPT:
                 key = queue, self._names.fold(task), outcome

@@ -26,10 +26,11 @@ from relay.worker.verdict import reason_of
 __all__ = ["Cell", "Forwarded", "Key", "Tally", "Told", "read_told"]
 
 TELL_SECONDS: Final = 0.25
-# In one datagram, of cells and of each kind of counts: what is beyond goes with the
-# next ones. The system takes no datagram above some 200 KB, now or ever.
+# In one datagram, of cells and of each kind of counts, and its bytes: what is beyond
+# goes with the next ones. The system takes no datagram above some 200 KB, now or ever.
 CELLS_AT_ONCE: Final = 40
 COUNTS_AT_ONCE: Final = 200
+LARGEST_BYTES: Final = 100_000
 _COUNTS: Final = ("errors", "claimed", "empty", "sums")
 
 # Queue, task, and what became of the job: a final state, retried, snoozed, or the verb
@@ -105,6 +106,7 @@ class Told:
         claims: how long claims took: counts by buckets.FINE, and the seconds.
         lost: results dropped, as another worker held the job.
         running: jobs that the child holds now, by queue.
+        goes_on: whether these are more of them than the datagram before had room for.
         sums: what else it has counted, by name and labels.
     """
 
@@ -117,6 +119,7 @@ class Told:
         self.claim_seconds = 0.0
         self.lost = 0
         self.running: Counter[str] = Counter()
+        self.goes_on = False
         self.sums: Counter[tuple[str, ...]] = Counter()
 
     @property
@@ -136,9 +139,11 @@ class Told:
                 "claim_seconds": self.claim_seconds,
                 "lost": self.lost,
                 "running": self.running,
+                "goes_on": self.goes_on,
                 "sums": [[*key, amount] for key, amount in self.sums.items()],
-            }
-        ).encode()
+            },
+            ensure_ascii=False,
+        ).encode("utf-8", "surrogatepass")
 
 
 def read_told(datagram: bytes) -> Told:
@@ -156,6 +161,7 @@ def read_told(datagram: bytes) -> Told:
     told.claim_seconds = values["claim_seconds"]
     told.lost = values["lost"]
     told.running.update(values["running"])
+    told.goes_on = values["goes_on"]
     for *key, amount in values["sums"]:
         told.sums[tuple(key)] = amount
     return told
@@ -205,7 +211,9 @@ class Tally:
         self.on_told: Callable[[Told], None] | None = None
         self.forwarded: Forwarded | None = None
         self._new = Told()
-        self._running: Counter[str] = Counter()
+        self._running: Counter[str] = Counter()  # as told, or being told:
+        self._rest: Counter[str] | None = None  # of it, if not all has been,
+        self._goes_on = False  # and whether some has
 
     # --- for every job ---------------------------------------------------------------
 
@@ -304,39 +312,54 @@ class Tally:
         if self.forwarded is not None:
             new.sums += self.forwarded.take()
         has_news = not new.is_over or any(new.claims) or new.lost
-        if not has_news and running == self._running:
+        if self._rest is None and not has_news and running == self._running:
             return
+        if self._rest is None or not self._goes_on:
+            self._running = self._rest = running
+            self._goes_on = False
         with suppress(OSError):
             while True:
-                told = self._part(running)
-                keeper.send(told.document())
+                told, document = self._next_part()
+                keeper.send(document)
                 self._forget(told)
-                self._running = running
                 if self.on_told is not None:
                     self.on_told(told)
-                if self._new.is_over:
+                if self._new.is_over and self._rest is None:
                     return
 
-    def _part(self, running: Counter[str]) -> Told:
-        """Return what goes with one datagram."""
+    def _next_part(self) -> tuple[Told, bytes]:
+        """Return what goes with the next datagram, and that."""
+        parts = 1
+        while True:
+            part = self._part(parts)
+            document = part.document()
+            if len(document) <= LARGEST_BYTES or parts >= COUNTS_AT_ONCE:
+                return part, document
+            parts *= 2
+
+    def _part(self, parts: int) -> Told:
+        """Return as much as goes at once, or a part of that."""
         new, part = self._new, Told()
         vars(part).update(vars(new))
-        part.cells = dict(islice(new.cells.items(), CELLS_AT_ONCE))
-        for name in _COUNTS:
-            counts: Counter[Any] = getattr(new, name)
-            if len(counts) > COUNTS_AT_ONCE:
-                few = dict(islice(counts.items(), COUNTS_AT_ONCE))
-                setattr(part, name, Counter(few))
-        part.running = running
+        part.running, part.goes_on = self._rest or Counter(), self._goes_on
+        part.cells = dict(islice(new.cells.items(), max(1, CELLS_AT_ONCE // parts)))
+        at_once = max(1, COUNTS_AT_ONCE // parts)
+        for name in ("running", *_COUNTS):
+            counts: Counter[Any] = getattr(part, name)
+            if len(counts) > at_once:
+                setattr(part, name, Counter(dict(islice(counts.items(), at_once))))
         return part
 
     def _forget(self, told: Told) -> None:
         before, self._new = vars(self._new), Told()
         for name in ("cells", *_COUNTS):
-            rest, gone = before[name], vars(told)[name]
-            vars(self._new)[name].update(
-                {k: rest[k] for k in rest.keys() - gone.keys()}
-            )
+            vars(self._new)[name].update(_without(before[name], vars(told)[name]))
+        self._rest = Counter(_without(self._rest or {}, told.running)) or None
+        self._goes_on = True
+
+
+def _without(counts: Mapping[Any, Any], gone: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {key: counts[key] for key in counts.keys() - gone.keys()}
 
 
 def _reason(outcome: Settled, end: str) -> str | None:

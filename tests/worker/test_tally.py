@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
@@ -14,8 +14,8 @@ from relay.engine.finish import Completed, Outcome, Settled, Verb, Written
 from relay.ids import uuid7
 from relay.worker.messages import datagrams
 from relay.worker.pool import NOT_STARTED, Ended
-from relay.worker.rollup import meter
-from relay.worker.tally import CELLS_AT_ONCE, Forwarded, Tally, Told, read_told
+from relay.worker.rollup import RollUp, meter
+from relay.worker.tally import CELLS_AT_ONCE, Forwarded, Key, Tally, Told, read_told
 from tests.meters import Sums
 
 
@@ -134,24 +134,64 @@ def test_many_tasks_go_in_several_datagrams_and_nothing_twice() -> None:
     assert sum(part.claimed["q"] for part in told) == len(jobs)
 
 
+def told_in_turns(tally: Tally, held: list[ClaimedJob] | None = None) -> Iterator[Told]:
+    """Tell and read in turns, until nothing is told any more."""
+    while told := told_by(tally, held):
+        yield from told
+
+
 def test_thousands_of_queues_go_in_datagrams_that_the_system_takes() -> None:
     tally = Tally()
     queues = [f"{number:0100}" for number in range(3_000)]
     tally.note_claim(queues, [], 0.01)
-    keeper, child = datagrams()
     empty: Counter[str] = Counter()
 
-    with keeper, child:
-        while True:
-            tally.tell(child, [])
-            count = sum(empty.values())
-            with suppress(BlockingIOError):
-                while True:
-                    empty += read_told(keeper.recv(1 << 20)).empty
-            if sum(empty.values()) == count:
-                break
+    for told in told_in_turns(tally):
+        empty += told.empty
 
     assert empty == Counter(queues)
+
+
+def test_held_jobs_of_thousands_of_queues_are_told_and_forgotten(sums: Sums) -> None:
+    tally = Tally()
+    held = [job(queue=f"{number:0100}") for number in range(2_500)]
+    keeper, child = datagrams()
+    with keeper, child:
+        roll_up = RollUp([keeper], is_metered=True)
+        while len(sums.gauges) < len(held):
+            before = len(sums.gauges)
+            tally.tell(child, held)
+            roll_up.read(keeper)
+            assert len(sums.gauges) > before
+        assert set(sums.gauges.values()) == {1}
+        tally.tell(child, held[:1])
+        roll_up.read(keeper)
+
+    assert Counter(sums.gauges.values()) == {1: 1, 0: len(held) - 1}
+
+
+@pytest.mark.parametrize("letter", ["x", "\N{CYRILLIC SMALL LETTER ZHE}", "\ud800"])
+def test_long_names_go_in_datagrams_that_the_system_takes(letter: str) -> None:
+    tally = Tally()
+    jobs = [
+        job(queue=f"{number:03}" + letter * 90, task=f"{number:03}" + letter * 190)
+        for number in range(200)
+    ]
+    tally.note_ends(
+        [end(one, settled(one, "fail", "ValueError"), 0.1) for one in jobs],
+        {one.id: "failed" for one in jobs},
+    )
+    tally.note_claim([one.queue for one in jobs], jobs, 0.01)
+    tally.note_claim([one.queue for one in jobs], [], 0.01)
+    errors: Counter[Key] = Counter()
+    claimed: Counter[str] = Counter()
+
+    for told in told_in_turns(tally):
+        errors += told.errors
+        claimed += told.claimed
+
+    assert errors == Counter((one.queue, one.task, "exception") for one in jobs)
+    assert claimed == Counter(one.queue for one in jobs)
 
 
 def test_what_the_keeper_has_no_room_for_is_told_later() -> None:

@@ -44,7 +44,7 @@ class EmbeddedLoop(Loop):
 
     def _meter(self, told: Told) -> None:
         meter(told)
-        for queue in self._options.queues:
+        for queue in told.running if told.goes_on else self._options.queues:
             counts.put("relay_jobs_running", queue, value=told.running[queue])
 
     @property
