@@ -105,24 +105,37 @@ def read_only(database: Database) -> Iterator[None]:
         database.session.execute("SELECT pg_reload_conf()")
 
 
+@contextmanager
+def a_timeout_of_the_child(
+    server: EmbeddedPostgres, private: Database
+) -> Iterator[None]:
+    """Hold what is locked in here until the one child's own statement has timed out."""
+    session = until(
+        lambda: private.ask(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'relay worker' "
+            "ORDER BY backend_start DESC"
+        )
+    )
+    said = f"[{session}] ERROR:  canceling statement due to "
+    before = server.log.read_text().count(said)
+    with private.session.transaction():
+        yield
+        until(lambda: server.log.read_text().count(said) > before, what=said)
+
+
 def test_failure_082_timeouts_of_statements_and_locks_are_waited_out(
-    private: Database, private_workers: Workers
+    server: EmbeddedPostgres, private: Database, private_workers: Workers
 ) -> None:
-    role = private.ask("SELECT current_user")
-    private.session.execute(f"ALTER ROLE {role} SET statement_timeout = '200ms'")
-    try:
-        worker = private_workers.start("-c", "2", LEASE=60)
-        before = worker.child_pids()
-        jobs = private.enqueue("nap", 0.2, count=20)
-        private.wait_for_start(jobs[0])
-        for _ in range(3):
-            with private.session.transaction():
-                private.session.execute("SET LOCAL statement_timeout = 0")
-                private.session.execute("LOCK TABLE relay_job IN ACCESS EXCLUSIVE MODE")
-                private.session.execute("SELECT pg_sleep(1)")
-        private.wait_for_all(20)
-    finally:
-        private.session.execute(f"ALTER ROLE {role} RESET statement_timeout")
+    worker = private_workers.start("-c", "2", LEASE=12)
+    before = worker.child_pids()
+    jobs = private.enqueue("nap", 0.1, count=10)
+    private.wait_for_start(jobs[0])
+
+    for _ in range(2):
+        with a_timeout_of_the_child(server, private):
+            private.session.execute("LOCK TABLE relay_job IN ACCESS EXCLUSIVE MODE")
+        private.wait_for(private.enqueue_one("quick"))
+    private.wait_for_all(12)
 
     assert worker.child_pids() == before
     private.assert_nothing_started_twice()
@@ -333,18 +346,21 @@ def test_failure_118_more_slots_than_sessions_is_said_and_survived(
 
 
 def test_failure_007_a_job_whose_row_is_locked_for_long_is_still_finished_once(
-    private: Database, private_workers: Workers, tmp_path: Path
+    server: EmbeddedPostgres,
+    private: Database,
+    private_workers: Workers,
+    tmp_path: Path,
 ) -> None:
-    private_workers.start("-c", "2", LEASE=30)
+    private_workers.start("-c", "2", LEASE=12)
     job = private.enqueue_one("gate", str(tmp_path / "open"))
     private.wait_for_start(job)
 
-    with private.session.transaction():
+    # A claim passes over the row: it is the finish that waits for it.
+    with a_timeout_of_the_child(server, private):
         private.session.execute(
             "SELECT FROM relay_job WHERE id = %s FOR UPDATE", (job,)
         )
         (tmp_path / "open").touch()
-        private.session.execute("SELECT pg_sleep(3)")
     private.wait_for(job)
 
     assert len(private.effects_of(job, "start")) == 1
