@@ -15,7 +15,6 @@ import psycopg
 from relay.conf import LONGEST
 from relay.engine import rules
 from relay.engine.connection import EngineConnection
-from relay.engine.order import send_locks
 from relay.options import LATEST
 
 __all__ = [
@@ -29,6 +28,7 @@ __all__ = [
     "read_finished",
     "read_states",
     "send_completed",
+    "send_completions",
     "send_settled",
 ]
 
@@ -301,16 +301,20 @@ def send_completed(
     """Send what ended well; read_finished() takes the answers.
 
     Writes only rows that are running under this worker and the result's attempt, in
-    the order of their ids.
+    the order of their ids: those of each of completions() by themselves.
 
     Transaction: that of the enclosing EngineConnection.block(), or its own.
 
     Raises:
         psycopg.DataError: PostgreSQL refuses a result; nothing was written.
     """
-    statements = completions(results, worker_id=worker_id)
-    if len(statements) > 1:
-        send_locks(connection, (done.id for done in results), worker_id=worker_id)
+    return send_completions(connection, completions(results, worker_id=worker_id))
+
+
+def send_completions(
+    connection: EngineConnection, statements: Sequence[tuple[str, dict[str, Any]]]
+) -> list[Any]:
+    """Send what completions() has returned; see send_completed()."""
     return [
         connection.execute(statement, values, prepare=connection.prepares)
         for statement, values in statements

@@ -34,7 +34,7 @@ def send_locks(
 
     To be sent before them: each keeps the order by itself, but the second would go back
     to ids below those of the first, and wait for who waits for that. Nobody waits for
-    an answer; where one statement ends a whole batch none is needed.
+    an answer; where one statement locks a whole batch none is needed.
 
     Transaction: must be called inside EngineConnection.block().
     """

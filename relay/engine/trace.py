@@ -34,7 +34,8 @@ def send_spans(
 
     To be sent before the attempts' ends, and only of those that may be followed by
     another: where nobody traces no statement is sent. Writes only rows that run under
-    this worker and attempt, in the order of their ids, as finish does.
+    this worker and attempt, in the order of their ids, as finish does; the ends of a
+    batch come after them, so order.send_locks() comes before.
 
     Transaction: that of the enclosing EngineConnection.block(), or its own.
     """

@@ -22,9 +22,10 @@ from relay.engine.finish import (
     Outcome,
     Settled,
     Written,
+    completions,
     is_bad_row,
     read_states,
-    send_completed,
+    send_completions,
     send_settled,
 )
 from relay.engine.holdings import release_held
@@ -126,7 +127,10 @@ class Hands:
         self.unflushed.extendleft(reversed(left))
 
     def send(self, connection: EngineConnection, batch: list[Ended]) -> list[Any]:
-        """Send the ends of a batch; finish.read_states() takes the answers."""
+        """Send the ends of a batch; finish.read_states() takes the answers.
+
+        Their rows are locked first where several statements are going to lock them.
+        """
         completed: list[Completed] = []
         settled: list[Settled] = []
         crashed: list[Settled] = []
@@ -137,11 +141,14 @@ class Hands:
             elif isinstance(outcome, Settled):
                 (crashed if outcome.verb == "crash" else settled).append(outcome)
         self._sent_at = time.monotonic()
-        if bool(completed) + bool(crashed) + bool(settled) > 1:
+        completing = completions(completed, worker_id=self._worker_id)
+        spans = self._spans(settled)
+        count = len(completing) + bool(crashed) + bool(spans) + bool(settled)
+        if count > 1 and len(batch) > 1:
             mixed = [one.id for one in completed]
             mixed += [one.id for one in (*crashed, *settled)]
             send_locks(connection, mixed, worker_id=self._worker_id)
-        sent = send_completed(connection, completed, worker_id=self._worker_id)
+        sent = send_completions(connection, completing)
         sent += send_crashed(
             connection,
             crashed,
@@ -149,8 +156,7 @@ class Hands:
             crash_limit=self._settings.crash_limit,
             backoff=self._settings.backoff,
         )
-        if settled and (tracer := traces.tracer()) is not None:
-            self._keep_spans(connection, settled, tracer)
+        send_spans(connection, spans, worker_id=self._worker_id)
         return sent + send_settled(
             connection,
             settled,
@@ -158,19 +164,15 @@ class Hands:
             hand_back_limit=self._settings.unknown_task_limit,
         )
 
-    def _keep_spans(
-        self,
-        connection: EngineConnection,
-        settled: Sequence[Settled],
-        tracer: traces.Tracer,
-    ) -> None:
-        """Keep the spans of attempts that another may follow, for that to link to."""
-        spans = [
+    def _spans(self, settled: Sequence[Settled]) -> list[tuple[UUID, int, str]]:
+        """Return the spans of attempts that another may follow, for that to link to."""
+        if not settled or (tracer := traces.tracer()) is None:
+            return []
+        return [
             (each.id, each.attempt, span)
             for each in settled
             if (span := tracer.ran(each.id, each.attempt)) is not None
         ]
-        send_spans(connection, spans, worker_id=self._worker_id)
 
     def note_claim(
         self, queues: Sequence[str], claimed: Sequence[ClaimedJob], seconds: float

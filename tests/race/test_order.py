@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from relay import Unique, enqueue_many, task
+from relay import Unique, enqueue_many, task, traces
 from relay.engine import control, holdings, lease, workers
 from relay.engine.claim import ClaimedJob
 from relay.engine.connection import EngineConnection
@@ -162,6 +162,52 @@ def test_a_mixed_batch_of_ends_and_its_child_s_settlement_do_not_deadlock(
 
     assert count == 3
     assert states(duty) == {"queued": 3}
+
+
+class Spans:
+    """Of a tracer: what it knows of one attempt, and nothing of others."""
+
+    is_on = True
+
+    def __init__(self, job_id: UUID) -> None:
+        self._job_id = job_id
+
+    def ran(self, job_id: UUID, attempt: int) -> str | None:
+        return "00-1-2-01" if job_id == self._job_id else None
+
+    def settle(self, *_: object) -> None: ...
+
+
+def test_a_batch_of_ends_with_spans_and_an_act_over_its_jobs_do_not_deadlock(
+    hot: EngineConnection,
+    duty: EngineConnection,
+    in_thread: InThread,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker_id = add_worker(duty)
+    low, middle, high = sorted(hold(duty, worker_id, 3))
+    # The later one's span is written before either end.
+    batch = [
+        ended(high, Settled(id=high, attempt=1, verb="retry")),
+        ended(low, Settled(id=low, attempt=1, verb="release")),
+    ]
+    hands = Hands(worker_id, SharedState(1, 8).tables[0])
+    monkeypatch.setattr(traces, "_tracer", Spans(high))
+
+    with held_row("relay_job", middle) as gate:
+        report, _ = cross(
+            in_thread,
+            duty,
+            gate.commit,
+            lambda: control.cancel_many(
+                [low, middle, high], actor=None, using="default"
+            ),
+            lambda: hands.write(hot, batch),
+        )
+
+    assert report.asked == (low, middle, high)
+    assert states(duty) == {"running": 1, "cancelled": 2}
+    assert job_row(duty, high)["meta"] == {"otel": {"previous": "00-1-2-01"}}
 
 
 # --- unique keys ---------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
@@ -21,7 +22,7 @@ from django.test import override_settings
 from relay.conf import get_settings
 from relay.engine.claim import ClaimedJob, send_claim
 from relay.engine.connection import EngineConnection
-from relay.engine.finish import Completed, Outcome, Settled, send_completed
+from relay.engine.finish import Completed, Outcome, Settled, send_completions
 from relay.ids import uuid7
 from relay.worker import announcing, pace
 from relay.worker import hands as hands_module
@@ -184,17 +185,22 @@ def test_a_flush_cut_off_half_way_lets_go_of_each_attempt_once(
         child.end(
             jobs[job_id], completed(jobs[job_id], '"\\u0000"' if refused else "1")
         )
-    cuts: list[list[Completed]] = []
+    cuts: list[set[UUID]] = []
 
-    def cut(connection: EngineConnection, results: list[Completed], **more: Any) -> Any:
+    def cut(connection: EngineConnection, statements: list[Any]) -> Any:
         # All four; then the first half; then the second is cut off.
-        if len(results) == 2 and ids[2] in {done.id for done in results} and not cuts:
-            cuts.append(results)
+        sent = {
+            UUID(done[0])
+            for _, values in statements
+            for done in json.loads(values["results"])
+        }
+        if len(sent) == 2 and ids[2] in sent and not cuts:
+            cuts.append(sent)
             connection.close()
             raise psycopg.OperationalError("cut off")
-        return send_completed(connection, results, **more)
+        return send_completions(connection, statements)
 
-    monkeypatch.setattr(hands_module, "send_completed", cut)
+    monkeypatch.setattr(hands_module, "send_completions", cut)
     child.step_until(lambda: not child.loop._hands.held)
 
     assert cuts
