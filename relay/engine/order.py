@@ -5,13 +5,13 @@ Source: docs/explanation/leases.md, "In which order rows are locked".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 from uuid import UUID
 
-from relay.engine.connection import EngineConnection
+from relay.engine.connection import EngineConnection, fetch_all
 
-__all__ = ["LOCK_ENDED", "send_locks"]
+__all__ = ["LOCK_ENDED", "LOCK_HOLDERS", "lock_holders", "send_locks"]
 
 # Index: the primary key, in the order of the array: the connections of role "hot"
 # cannot sort. Rows that are not this worker's are not written, and so not waited for.
@@ -47,3 +47,35 @@ def send_locks(
         },
         prepare=connection.prepares,
     )
+
+
+# Index: relay_job_unique_idx; the states are hidden, as in control.FREE_KEY. An ended
+# one is locked also where its window is ahead: that may end before the key is freed.
+LOCK_HOLDERS: Final = """
+WITH locked AS MATERIALIZED (
+    SELECT id FROM relay_job
+    WHERE unique_key = ANY(%(keys)s::bytea[])
+      AND CASE WHEN state IN ('completed', 'failed', 'cancelled') THEN true
+          WHEN state IN ('blocked', 'scheduled', 'queued', 'retrying')
+          THEN unique_key = ANY(%(changed)s::bytea[]) END
+    ORDER BY id
+    FOR NO KEY UPDATE
+)
+SELECT count(*) FROM locked
+"""
+
+
+def lock_holders(
+    keys: Sequence[bytes], *, changed: Sequence[bytes], using: str
+) -> None:
+    """Lock the jobs whose keys are going to be freed, and those to be changed for them.
+
+    To be called before two statements do the one and the other; where one key is
+    asked for, or no holder is changed, one statement is all there is.
+
+    Args:
+        changed: those of the keys whose holders are changed while they wait.
+
+    Transaction: must be called inside one, on Django's connection.
+    """
+    fetch_all(LOCK_HOLDERS, {"keys": keys, "changed": changed}, using=using)

@@ -19,6 +19,7 @@ from relay.engine.new_job import (
     NewJob,
     copy_line,
 )
+from relay.engine.order import lock_holders
 from relay.exceptions import DuplicateJob
 from relay.unique import UniqueKey
 
@@ -306,6 +307,9 @@ def _change(
 ) -> dict[bytes, KeyHolder]:
     """Change the waiting holders whose rules say so, each to the last job asked for."""
     last = {keyed[2].key: keyed for keyed in jobs if keyed[2].rule.changes_job}
+    keys = {keyed[2].key for keyed in jobs}
+    if last and len(keys) > 1:  # of which others may have to be freed
+        lock_holders(list(keys), changed=list(last), using=using)
     changed: dict[bytes, KeyHolder] = {}
     for document in _documents(list(last.values())):
         for key, job_id, task, queue, priority, ready_seq in fetch_all(

@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 from django.db import connection
 
-from relay.engine import control, gauges, replay, unique_keys
+from relay.engine import control, gauges, order, replay, unique_keys
 from relay.ids import uuid7
 
 pytestmark = pytest.mark.django_db
@@ -78,6 +78,7 @@ def test_what_is_done_by_a_key_reads_the_rows_that_have_it(ids: list[UUID]) -> N
     statements: dict[str, dict[str, Any]] = {
         unique_keys.FREE: {"keys": keys},
         unique_keys.CHANGE: {"jobs": json.dumps(asked)},
+        order.LOCK_HOLDERS: {"keys": keys, "changed": keys},
         unique_keys.LOOK_UP: {"keys": keys, "ids": [uuid7()]},
         control.FREE_KEY: {"id": ids[0]},
         control.KEY_HOLDER: {"id": ids[0]},

@@ -35,6 +35,7 @@ from relay.engine.finish import (
     send_completed,
     send_settled,
 )
+from relay.engine.order import LOCK_HOLDERS
 from relay.engine.promote import promote
 from relay.engine.prune import prune_jobs
 from relay.engine.unique_keys import CHANGE, FREE, INSERT_UNIQUE, LOOK_UP
@@ -868,6 +869,7 @@ def test_the_index_refuses_what_the_engine_never_writes() -> None:
     [
         (LOOK_UP, {"ids": [uuid7()], "keys": [b"k" * 16]}),
         (FREE, {"keys": [b"k" * 16]}),
+        (LOCK_HOLDERS, {"keys": [b"k" * 16], "changed": [b"k" * 16]}),
         (
             CHANGE,
             {
@@ -879,7 +881,7 @@ def test_the_index_refuses_what_the_engine_never_writes() -> None:
         (control.KEY_HOLDER, {"id": uuid7()}),
         (control.FREE_KEY, {"id": uuid7()}),
     ],
-    ids=["look up", "free", "change", "holder", "free key"],
+    ids=["look up", "free", "lock", "change", "holder", "free key"],
 )
 def test_keys_are_found_by_their_index(
     duty: EngineConnection, statement: str, values: dict[str, Any]

@@ -240,6 +240,36 @@ def test_a_bulk_that_changes_or_frees_keys_and_an_act_do_not_deadlock(
     assert not any(handle.is_duplicate for handle in made)
 
 
+@pytest.mark.parametrize("on_conflict", ["replace", "return"])
+def test_a_bulk_that_changes_one_key_and_frees_another_and_an_act_do_not_deadlock(
+    on_conflict: Any, duty: EngineConnection, in_thread: InThread
+) -> None:
+    replaced = keyed.using(unique=Unique(on_conflict="replace"))
+    # The rule of the job whose key is over: its holder is not changed, but freed.
+    other = keyed.using(unique=Unique(on_conflict=on_conflict))
+    made = enqueue_many([replaced.job(number) for number in range(3)])
+    ids = sorted(uuid7() for _ in made)
+    for handle, new, state in zip(
+        made, ids, ("completed", "queued", "queued"), strict=True
+    ):
+        duty.execute(
+            "UPDATE relay_job SET id = %s, state = %s WHERE id = %s",
+            (new, state, handle.id),
+        )
+
+    with held_row("relay_job", ids[1]) as gate:
+        report, again = cross(
+            in_thread,
+            duty,
+            gate.commit,
+            lambda: control.cancel_many(ids, actor=None, using="default"),
+            lambda: enqueue_many([other.job(0), replaced.job(2)]),
+        )
+
+    assert report.done == tuple(ids[1:])
+    assert not any(handle.is_duplicate for handle in again)
+
+
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_a_retry_that_takes_keys_again_and_a_bulk_that_enqueues_them_do_not_deadlock(
     one_by_one: bool, duty: EngineConnection, in_thread: InThread
