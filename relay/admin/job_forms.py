@@ -13,8 +13,8 @@ from django.db import models
 
 from relay.admin.act_form import ActForm
 from relay.admin.schedule_form import ArgumentsField
+from relay.instants import typed
 from relay.packing import TAG
-from relay.queries.reading import aware
 
 __all__ = [
     "EditForm",
@@ -40,7 +40,7 @@ class InstantField(forms.SplitDateTimeField):
 
     def compress(self, data_list: Any) -> datetime | None:
         found = super().compress(data_list)
-        return None if found is None else aware(found)
+        return typed(found, str(self.error_messages["invalid_date"]))
 
 
 class TagsField(forms.CharField):

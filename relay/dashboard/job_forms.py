@@ -33,8 +33,9 @@ from relay.exceptions import (
     MissingKey,
     NotFound,
 )
+from relay.instants import typed
 from relay.operations import Actor
-from relay.queries.reading import CUT, aware
+from relay.queries.reading import CUT
 from relay.sensitive import MASK
 from relay.unique import Unique
 
@@ -73,11 +74,7 @@ class InstantField(forms.DateTimeField):
         return super().prepare_value(local)
 
     def to_python(self, value: Any) -> datetime | None:
-        found = super().to_python(value)
-        try:
-            return None if found is None else aware(found)
-        except OverflowError as error:  # in UTC it would be before year 1, or past 9999
-            raise ValidationError(self.error_messages["invalid"], "invalid") from error
+        return typed(super().to_python(value), str(self.error_messages["invalid"]))
 
 
 def span_of(seconds: float | None) -> timedelta | None:

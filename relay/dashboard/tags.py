@@ -22,8 +22,8 @@ from relay.dashboard.assets import asset_name
 from relay.dashboard.drawing import link
 from relay.dashboard.verbs import VERBS
 from relay.dashboard.words import NOTHING, span
+from relay.instants import aware
 from relay.operations import quoted
-from relay.queries.reading import aware
 
 __all__ = ["register"]
 

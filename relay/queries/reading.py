@@ -15,10 +15,10 @@ from uuid import UUID
 import psycopg.errors
 from django.db import OperationalError, connections, models, transaction
 from django.db.models.functions import Left
-from django.utils import timezone
 
 from relay.engine.connection import check_vendor
 from relay.exceptions import ReadTimeout
+from relay.instants import aware
 from relay.queries.documents import CountDocument
 from relay.redaction import redact_value
 from relay.sensitive import MASK
@@ -28,7 +28,6 @@ __all__ = [
     "CUT",
     "LOOK_SECONDS",
     "SHOWN_CHARACTERS",
-    "aware",
     "bounded_read",
     "clamped",
     "counted",
@@ -223,11 +222,6 @@ def small(name: str) -> models.Expression:
 
 
 # --- values --------------------------------------------------------------------------
-
-
-def aware(at: datetime) -> datetime:
-    """Return a time in UTC; without a zone it is in the project's, as USE_TZ says."""
-    return (timezone.make_aware(at) if timezone.is_naive(at) else at).astimezone(UTC)
 
 
 @overload

@@ -15,6 +15,7 @@ from django.utils import timezone as clock
 from relay.conf import get_settings
 from relay.exceptions import ArgumentError, NotFound, ScheduleError
 from relay.ids import uuid7
+from relay.instants import aware
 from relay.models import Occurrence, Schedule
 from relay.operations import Actor
 from relay.queries.documents import (
@@ -318,19 +319,16 @@ def _row(name: str, using: str) -> dict[str, Any]:
 def _planned(row: Mapping[str, Any]) -> _Planned:
     names = ("id", "name", "cron", "seconds", "timezone", "every_ms", "spread_ms")
     times = {name: row[f"shown_{name}"] for name in ("once_at", "starts_at", "ends_at")}
-    aware: dict[str, Any] = {
-        name: clock.make_aware(value) if value and clock.is_naive(value) else value
-        for name, value in times.items()
+    instants: dict[str, Any] = {
+        name: value and aware(value) for name, value in times.items()
     }
     given: dict[str, Any] = {name: row[name] for name in names}
-    return _Planned(**given, **aware, excluded=row["excluded"])
+    return _Planned(**given, **instants, excluded=row["excluded"])
 
 
 def _fires(planned: _Planned, limit: int) -> list[FireDocument]:
-    now = clock.now()
-    now = clock.make_aware(now) if clock.is_naive(now) else now  # as USE_TZ says
     try:
-        runs = looking_ahead.preview(planned, now=now, limit=limit)
+        runs = looking_ahead.preview(planned, now=aware(clock.now()), limit=limit)
     except OverflowError as error:
         raise ScheduleError(f"the schedule cannot be kept: {error}") from error
     return [

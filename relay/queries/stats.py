@@ -7,6 +7,7 @@ from typing import Any, Final, cast, get_args
 
 from relay.conf import get_settings
 from relay.exceptions import ArgumentError
+from relay.instants import aware
 from relay.operations import Actor
 from relay.queries.documents import (
     ActivityDocument,
@@ -19,7 +20,7 @@ from relay.queries.documents import (
 )
 from relay.queries.jobs import read_states
 from relay.queries.queues import read_queues
-from relay.queries.reading import aware, bounded_read, instant, reading_together
+from relay.queries.reading import bounded_read, instant, reading_together
 from relay.queries.workers import read_workers
 from relay.stats import (
     Durations,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
-
-from django.utils import timezone
 
 from relay.codec import encode_arguments
 from relay.conf import LONGEST
 from relay.exceptions import ArgumentError, EncodeError, ScheduleError
-from relay.options import check_task_name
+from relay.instants import aware
+from relay.options import EARLIEST, LATEST, check_task_name
 from relay.scheduler.catchup import LONGEST_WINDOW, POLICIES
 from relay.scheduler.cron import load_zone, parse
 from relay.scheduler.exclusions import read_exclusions
@@ -44,6 +44,8 @@ def find_errors(schedule: Schedule) -> dict[str, str]:
         "task": lambda: _check_task(schedule.task),
         "cron": lambda: _check_rule(schedule),
         "every_ms": lambda: _check_span(check_interval, schedule.every_ms),
+        "once_at": lambda: _in_utc(schedule.once_at),
+        "starts_at": lambda: _in_utc(schedule.starts_at),
         "ends_at": lambda: _check_ends(schedule),
         "excluded": lambda: read_exclusions(
             schedule.excluded, hash_id=str(schedule.id)
@@ -140,12 +142,30 @@ def _check_rule(schedule: Schedule) -> None:
 
 
 def _check_ends(schedule: Schedule) -> None:
-    check_ends(_aware(schedule.starts_at), _aware(schedule.ends_at))
+    ends_at = _in_utc(schedule.ends_at)
+    try:
+        starts_at = _in_utc(schedule.starts_at)
+    except ScheduleError:
+        return  # it is said of starts_at
+    check_ends(starts_at, ends_at)
 
 
-def _aware(at: datetime | None) -> datetime | None:
-    """Return a time with its zone: where USE_TZ is off, Django reads it without."""
-    return timezone.make_aware(at) if at and timezone.is_naive(at) else at
+def _in_utc(at: datetime | None) -> datetime | None:
+    """Return a time in UTC, if it can be told in any zone.
+
+    Raises:
+        ScheduleError: it cannot.
+    """
+    if at is None:
+        return None
+    with suppress(OverflowError):
+        found = aware(at)
+        if EARLIEST <= found <= LATEST:
+            return found
+    raise ScheduleError(
+        f"{at.isoformat()}: give an instant from {EARLIEST:%Y-%m-%d} to "
+        f"{LATEST:%Y-%m-%d}"
+    )
 
 
 def _check_success_within(span: timedelta) -> None:

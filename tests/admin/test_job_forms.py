@@ -352,3 +352,25 @@ def test_a_form_without_a_token_is_refused(ada: Any, page: str) -> None:
     address = page if page == ADD else f"{LIST}{job.pk}/{page}/"
 
     assert client.post(address, {"args": "[]"}).status_code == 403
+
+
+@pytest.mark.parametrize("name", ["run_at", "deadline"])
+@pytest.mark.parametrize(
+    ("zone", "day", "time"),
+    [
+        ("America/New_York", "9999-12-31", "23:59:59"),
+        ("Asia/Tokyo", "0001-01-01", "00:00:00"),
+    ],
+)
+def test_a_time_that_is_none_in_utc_is_refused_at_its_field(
+    browser: Client, settings: Any, zone: str, day: str, time: str, name: str
+) -> None:
+    settings.TIME_ZONE = zone
+    job, given = make_job("scheduled"), {f"{name}_0": day, f"{name}_1": time}
+
+    answers = [enqueue(browser, **given), edit(browser, job, **given)]
+
+    for answer in answers:
+        form = answer.context["adminform"].form
+        assert form.errors == {name: ["Enter a valid date."]}
+    assert [each.pk for each in Job.objects.all()] == [job.pk]

@@ -185,3 +185,28 @@ def test_list_and_page_tell_what_is_late_or_does_not_succeed(browser: Client) ->
     assert "late by 1:00:" in text
     assert "no success for 2:00:" in text
     assert "late by 1:00:" in page(browser, f"{SCHEDULES}{late.pk}/change/")
+
+
+@pytest.mark.parametrize("name", ["once_at", "starts_at", "ends_at"])
+@pytest.mark.parametrize(
+    ("zone", "day", "time"),
+    [
+        ("America/New_York", "9999-12-31", "23:59:59"),
+        ("Asia/Tokyo", "0001-01-01", "00:00:00"),
+        ("UTC", "9999-12-31", "00:00:00"),  # none in other zones
+    ],
+)
+def test_a_time_at_the_edge_of_time_is_refused_at_its_field(
+    browser: Client, settings: Any, zone: str, day: str, time: str, name: str
+) -> None:
+    settings.TIME_ZONE = zone
+    rule = {"cron": ""} if name == "once_at" else {}
+
+    response = post(
+        browser, f"{SCHEDULES}add/", **rule, **{f"{name}_0": day, f"{name}_1": time}
+    )
+
+    errors = response.context["adminform"].form.errors
+    assert errors.keys() == {name}
+    assert "give an instant from 1970-01-01 to 9999-12-29" in str(errors)
+    assert not Schedule.objects.exists()

@@ -300,6 +300,8 @@ def test_a_schedule_has_all_that_rest_takes(browser: Client) -> None:
         ("name", "", "required"),
         ("args", "{}", "Give a list"),
         ("priority", "1000", "1000"),
+        ("starts_at", "9999-12-31 23:59-05:00", "Enter a valid date/time."),
+        ("ends_at", "9999-12-31 23:59Z", "from 1970-01-01 to 9999-12-29"),
     ],
 )
 def test_what_cannot_be_kept_of_a_schedule_is_told_at_its_field(
