@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -17,6 +16,7 @@ from django.db import connections
 from relay.dashboard_settings import DashboardSettings
 from relay.exceptions import SettingsError
 from relay.key_settings import EncryptionKey, read_keys
+from relay.nearest import nearest
 from relay.queue_settings import read_permissions, read_retention
 from relay.retention import Retention
 from relay.retry import Backoff
@@ -380,8 +380,8 @@ def _arguments(
     arguments: dict[str, Any] = {}
     for key, value in values.items():
         if key not in known:
-            near = difflib.get_close_matches(str(key).upper(), known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {sorted(known)}"
+            near = nearest(str(key).upper(), known, alike=0.5)
+            hint = f"did you mean {near!r}?" if near else f"known: {sorted(known)}"
             raise SettingsError(f"{name} has an unknown key {key!r}: {hint}")
         arguments[known[key]] = value
     return arguments

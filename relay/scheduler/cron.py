@@ -6,7 +6,6 @@ relay's own rule. Source: docs/explanation/schedules.md.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from croniter import CroniterError, croniter
 
 from relay.exceptions import ScheduleError
+from relay.nearest import nearest
 from relay.scheduler.expression import CronSpec, parse
 
 __all__ = [
@@ -71,8 +71,8 @@ def load_zone(name: str) -> ZoneInfo:
             return ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError):
             pass
-    near = difflib.get_close_matches(str(name)[:100], available_timezones(), n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "write it as Europe/Berlin"
+    near = nearest(name, available_timezones())
+    hint = f"did you mean {near!r}?" if near else "write it as Europe/Berlin"
     raise ScheduleError(f"{str(name)[:100]!r} is no IANA time zone: {hint}")
 
 
