@@ -24,18 +24,22 @@ MOST_QUEUES: Final = 1_000
 # Indexes: relay_job_ready_idx and relay_job_held_idx for each queue. Of the scheduled
 # and retrying ones those are counted that are due next, by relay_job_due_idx and
 # relay_job_retrying_idx. Workers are a small table. Times of rows made by hand may be
-# infinite.
+# infinite. Whoever enqueues may make names up: those that nothing names come last.
 QUEUES: Final = f"""
 WITH waiting(queue, seconds) AS MATERIALIZED (
     {gauges.LATENCY}
 ), named AS MATERIALIZED (
-    SELECT name FROM unnest(%(names)s::text[]) AS name
-    UNION
-    SELECT name FROM relay_queue WHERE %(one)s::text IS NULL OR name = %(one)s
-    UNION
-    SELECT queue FROM waiting
-    WHERE queue <> %(own)s AND (%(one)s::text IS NULL OR queue = %(one)s)
-    ORDER BY name LIMIT %(most_queues)s
+    SELECT name, bool_or(is_named) AS is_named FROM (
+        SELECT name, true AS is_named FROM unnest(%(names)s::text[]) AS name
+        UNION ALL
+        SELECT name, true FROM relay_queue
+        WHERE %(one)s::text IS NULL OR name = %(one)s
+        UNION ALL
+        SELECT queue, false FROM waiting
+        WHERE queue <> %(own)s AND (%(one)s::text IS NULL OR queue = %(one)s)
+    ) AS found
+    GROUP BY name
+    ORDER BY bool_or(is_named) DESC, name LIMIT %(most_queues)s
 ), due AS MATERIALIZED (
     SELECT queue, state FROM relay_job WHERE state IN ('scheduled', 'retrying')
     ORDER BY run_at LIMIT %(most_due)s
@@ -52,7 +56,8 @@ WITH waiting(queue, seconds) AS MATERIALIZED (
     WHERE state = 'running' AND lease_expires_at > statement_timestamp()
     GROUP BY queue
 )
-SELECT named.name, coalesce(stored.policy, 'priority'), coalesce(stored.weight, 1),
+SELECT named.name, named.is_named, coalesce(stored.policy, 'priority'),
+       coalesce(stored.weight, 1),
        stored.max_running, stored.key_limit,
        CASE WHEN stored.paused_at IS NOT NULL
             THEN least(stored.paused_at, '9999-12-30') END,
@@ -84,6 +89,7 @@ ORDER BY named.name
 def list_queues(actor: Actor) -> list[QueueDocument]:
     """Return all queues by name: of settings, tasks, rows and jobs that are ready.
 
+    They are 1,000 at most; those that only jobs have are the first to be left out.
     Each one's queued and running jobs are counted up to 1,000, its scheduled and
     retrying ones among the 10,000 of all queues that are due next: with capped there
     may be more.
@@ -139,11 +145,13 @@ def _read(
 
 
 def _document(row: tuple[Any, ...], cap: int) -> QueueDocument:
-    name, policy, weight, max_running, key_limit, paused_at, paused_until = row[:7]
-    is_paused, queued, running, scheduled, due, retrying, again, *serving = row[7:]
+    name, is_named, policy, weight, max_running, key_limit, *rest = row
+    paused_at, paused_until, is_paused, queued, running, *rest = rest
+    scheduled, due, retrying, again, *serving = rest
     workers, slots, latency = serving
     return {
         "name": name,
+        "is_named": is_named,
         "policy": policy,
         "paused": is_paused,
         "paused_at": instant(paused_at),

@@ -107,6 +107,21 @@ def test_a_queue_that_nothing_names_is_not_found(browser: Client) -> None:
     assert browser.get(url("queue", "nobody")).status_code == 404
 
 
+def test_a_queue_that_nothing_names_is_offered_what_is_not_refused(
+    browser: Client,
+) -> None:
+    make_job(queue="mial")
+
+    page = shown(browser.get(url("queue", "mial")))
+    row = shown(browser.get(url("queues")))
+
+    assert "name it in RELAY" in page
+    assert 'value="purge"' in page
+    assert not {'value="pause"', 'value="fifo"', 'value="weigh"'} & {*page.split()}
+    assert url("act_on_queue", "default") in row
+    assert url("act_on_queue", "mial") not in row
+
+
 @pytest.mark.parametrize("weight", ["0", "1001", "", "x", "9" * 20])
 def test_a_queue_is_weighed(browser: Client, weight: str) -> None:
     where = url("act_on_queue", "default")

@@ -26,6 +26,7 @@ from relay.ids import uuid7
 from relay.models import BulkOperation, Job, Occurrence, Queue, Schedule, Worker
 from relay.operations import Actor, cancel_bulk, pause_queue, start_bulk
 from relay.queries import documents
+from relay.queries import queues as queues_of_queries
 from relay.queries import tasks as tasks_of_queries
 from relay.tasks import Task
 from tests.operations.factory import actor, make_job
@@ -111,13 +112,26 @@ def test_a_queue_that_nothing_names_is_listed_while_jobs_are_ready_in_it() -> No
     job = make_job(queue="mial")
     make_job(queue=OWN_QUEUE)
 
-    names = {queue["name"] for queue in queries.list_queues(ME)}
-    assert "mial" in names
-    assert OWN_QUEUE not in names
+    found = {queue["name"]: queue["is_named"] for queue in queries.list_queues(ME)}
+    assert (found["mial"], found["default"]) == (False, True)
+    assert OWN_QUEUE not in found
     assert queries.get_queue(ME, "mial")["queued"]["count"] == 1
     Job.objects.filter(pk=job.pk).update(state="completed", finished_at=timezone.now())
     with pytest.raises(UnknownQueue):
         queries.get_queue(ME, "mial")
+
+
+def test_names_that_were_made_up_take_no_other_queues_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    named = {queue["name"] for queue in queries.list_queues(ME)}
+    monkeypatch.setattr(queues_of_queries, "MOST_QUEUES", len(named) + 1)
+    for name in ("00", "01"):
+        make_job(queue=name)
+
+    found = [queue["name"] for queue in queries.list_queues(ME)]
+
+    assert found == sorted({*named, "00"})
 
 
 def test_a_pause_is_told_until_its_end() -> None:

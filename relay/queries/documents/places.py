@@ -25,6 +25,7 @@ class QueueDocument(TypedDict):
     """One queue."""
 
     name: str
+    is_named: bool
     policy: str
     paused: bool
     paused_at: str | None
