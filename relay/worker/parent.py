@@ -29,6 +29,7 @@ from relay.worker.options import LoopOptions
 from relay.worker.places import Place, Process
 from relay.worker.sessions import close_for_forks
 from relay.worker.stuck import KILLED_FOR, Stuck, in_hand
+from relay.worker.terminal import outlive_terminal
 
 __all__ = ["Parent"]
 
@@ -112,6 +113,7 @@ class Parent:
             signal.signal(signal.SIGHUP, self._on_hangup)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._bell.ring_on_signals()
+        outlive_terminal()
         close_for_forks()
         warn_of_threads()
         self._warn_of_size()

@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -115,6 +116,52 @@ def test_the_end_of_a_terminal_drains_however_often_it_is_told(
     assert worker.wait() == 0
     assert database.job(job)["state"] == "completed"
     assert len(database.effects_of(job, "start")) == 1
+
+
+# The first terminal that a session's leader opens is the session's.
+ON_A_TERMINAL = """
+import os, sys
+terminal = os.open(sys.argv[1], os.O_RDWR)
+for descriptor in range(3):
+    os.dup2(terminal, descriptor)
+os.close(terminal)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def test_jobs_that_print_once_their_terminal_is_gone_complete(
+    database: Database, workers: Workers, tmp_path: Path
+) -> None:
+    ours, theirs = os.openpty()
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        worker = workers.start(
+            *("-c", "2"),
+            prefix=(sys.executable, "-c", ON_A_TERMINAL, os.ttyname(theirs)),
+            environment={"WORKER_TESTS_APP": "tests.worker.shown"},
+        )
+    finally:
+        signal.signal(signal.SIGHUP, before)
+        os.close(theirs)
+    jobs = [
+        database.enqueue_one(
+            f"tests.worker.shown.tasks.{name}", str(tmp_path / "open"), max_retries=0
+        )
+        for name in ("print_late", "print_late_apart")
+    ]
+    for job in jobs:
+        database.wait_for_start(job)
+
+    shown = b""
+    while b"serving default" not in shown:
+        shown += os.read(ours, 1 << 16)
+    os.close(ours)
+    until(lambda: database.ask("SELECT bool_or(state = 'draining') FROM relay_worker"))
+    (tmp_path / "open").touch()
+
+    assert worker.wait() == 0
+    assert [database.job(job)["state"] for job in jobs] == ["completed"] * 2
+    database.assert_nothing_charged()
 
 
 def test_a_child_asked_to_end_finishes_its_job_and_is_replaced(
