@@ -64,7 +64,8 @@ def test_a_run_states_machine_versions_command_and_every_round(run: Any) -> None
             each = row["relay"]["each"]
             assert len(each) == 1
             assert min(each) <= row["relay"]["median"] <= max(each)
-            assert all(figure > 0 for figure in each)
+            # A job may start before its enqueue has returned to who measures.
+            assert row["unit"] == "ms" or min(each) > 0
 
 
 @pytest.mark.slow
