@@ -57,9 +57,16 @@ AT_ONCE: Final = 100
 # Given up with the transaction. Of two who enqueue under one id, the later one finds
 # the job of the first. Taken in the order given, so that no two wait for one another.
 _LOCK: Final = """
+SELECT pg_advisory_xact_lock_shared(hashtextextended('', 7251))::text
+UNION ALL
 SELECT pg_advisory_xact_lock(hashtextextended(id, 7251))::text
 FROM unnest(%(ids)s::text[]) AS id
 """
+_LOCK_ALL: Final = "SELECT pg_advisory_xact_lock(hashtextextended('', 7251))::text"
+# Locks of one transaction; more ids than these are waited for as one. The server's
+# table of locks, which all share, has room for 64 of each connection.
+# Source: PostgreSQL, max_locks_per_transaction.
+_MOST_LOCKS: Final = 50
 # Primary keys.
 _TASK: Final = "SELECT task FROM relay_job WHERE id = %(id)s"
 _TAKEN: Final = "SELECT id FROM relay_job WHERE id = ANY(%(ids)s::uuid[]) LIMIT 1"
@@ -158,7 +165,10 @@ def _check_free(ids: Sequence[UUID], using: str) -> None:
 
 
 def _lock(ids: Sequence[UUID], using: str) -> None:
-    fetch_all(_LOCK, {"ids": sorted(map(str, ids))}, using=using)
+    if len(ids) > _MOST_LOCKS:
+        fetch_all(_LOCK_ALL, {}, using=using)
+    else:
+        fetch_all(_LOCK, {"ids": sorted(map(str, ids))}, using=using)
 
 
 def _there(job_id: UUID | None, using: str) -> JobHandle[Any] | None:

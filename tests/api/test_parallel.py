@@ -15,12 +15,14 @@ from relay import operations
 from relay.api.jobs import JobView
 from relay.ids import uuid7
 from relay.models import Audit, Job
+from relay.operations import JobCall
 from tests.api.factory import ROOT, api
 from tests.operations.factory import make_job
 from tests.waiting import until
 
 ECHO = "testproject.tasks.echo"
 SAME = {"key": "same", "on_conflict": "return"}
+MANY = 60  # ids, which are not locked one by one
 
 # Of this database's sessions, those that wait for another one.
 WAITING = """
@@ -35,8 +37,12 @@ def waiting() -> int:
         return int(cursor.fetchone()[0])
 
 
-def while_enqueued(job_id: UUID, post: Callable[[], Any]) -> Any:
-    """Return the answer to a request that comes before another one has committed."""
+def while_enqueued(job_id: UUID, post: Callable[[], Any], *, beside: int = 0) -> Any:
+    """Return the answer to a request that comes before another one has committed.
+
+    Args:
+        beside: how many jobs that one enqueues besides, in a batch.
+    """
     answers: list[Any] = []
 
     def ask() -> None:
@@ -47,7 +53,12 @@ def while_enqueued(job_id: UUID, post: Callable[[], Any]) -> Any:
 
     thread = Thread(target=ask)
     with transaction.atomic():
-        operations.enqueue_job(ROOT, ECHO, ["told"], id=job_id)
+        if beside:
+            ids = [job_id, *(uuid7() for _ in range(beside))]
+            calls = [JobCall(ECHO, ["told"], options={"id": each}) for each in ids]
+            operations.enqueue_jobs(ROOT, calls)
+        else:
+            operations.enqueue_job(ROOT, ECHO, ["told"], id=job_id)
         thread.start()
         until(lambda: waiting() or not thread.is_alive())
     thread.join()
@@ -71,10 +82,28 @@ def test_of_two_enqueues_under_one_id_the_later_one_made_nothing(unique: Any) ->
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("unique", [None, SAME])
-def test_a_batch_waits_for_who_enqueues_under_an_id_of_it(unique: Any) -> None:
+@pytest.mark.parametrize("beside", [2, MANY])
+def test_an_enqueue_waits_for_a_batch_with_its_id(beside: int) -> None:
     job_id, client = uuid7(), api("submit")
-    ids = [str(uuid7()), str(job_id)]
+    body = {"task": ECHO, "args": [2], "id": str(job_id)}
+
+    answer = while_enqueued(
+        job_id, lambda: client.post("/v1/jobs", body), beside=beside
+    )
+
+    assert answer.status_code == 200
+    assert Job.objects.count() == beside + 1
+    assert not Audit.objects.filter(operation="enqueue_job").exists()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("unique", [None, SAME])
+@pytest.mark.parametrize("beside", [1, MANY])
+def test_a_batch_waits_for_who_enqueues_under_an_id_of_it(
+    unique: Any, beside: int
+) -> None:
+    job_id, client = uuid7(), api("submit")
+    ids = [*(str(uuid7()) for _ in range(beside)), str(job_id)]
     calls = [{"task": ECHO, "args": [2], "id": each, "unique": unique} for each in ids]
 
     answer = while_enqueued(
@@ -83,7 +112,7 @@ def test_a_batch_waits_for_who_enqueues_under_an_id_of_it(unique: Any) -> None:
 
     assert answer.status_code == 409, answer.content
     assert Job.objects.get().args["args"] == ["told"]
-    assert Audit.objects.filter(operation="enqueue_job").count() == 1
+    assert Audit.objects.filter(operation__startswith="enqueue").count() == 1
 
 
 @pytest.mark.django_db
