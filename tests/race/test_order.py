@@ -113,6 +113,24 @@ def ended(job_id: UUID, outcome: Outcome) -> Ended:
     return Ended(job, outcome, NOT_STARTED, 0.0)
 
 
+def cancel_beside(
+    in_thread: InThread,
+    watch: psycopg.Connection[Any],
+    ids: tuple[UUID, UUID, UUID],
+    write: Callable[[], Any],
+) -> None:
+    """Cancel three jobs; once that waits for the second, write how the others end."""
+    with held_row("relay_job", ids[1]) as gate:
+        report, _ = cross(
+            in_thread,
+            watch,
+            gate.commit,
+            lambda: control.cancel_many(ids, actor=None, using="default"),
+            write,
+        )
+    assert report.asked == ids
+
+
 @pytest.mark.parametrize("mix", MIXES)
 def test_a_mixed_batch_of_ends_and_an_act_over_its_jobs_do_not_deadlock(
     mix: str, hot: EngineConnection, duty: EngineConnection, in_thread: InThread
@@ -123,18 +141,8 @@ def test_a_mixed_batch_of_ends_and_an_act_over_its_jobs_do_not_deadlock(
     batch = [ended(high, first(high)), ended(low, second(low))]
     hands = Hands(worker_id, SharedState(1, 8).tables[0])
 
-    with held_row("relay_job", middle) as gate:
-        report, _ = cross(
-            in_thread,
-            duty,
-            gate.commit,
-            lambda: control.cancel_many(
-                [low, middle, high], actor=None, using="default"
-            ),
-            lambda: hands.write(hot, batch),
-        )
+    cancel_beside(in_thread, duty, (low, middle, high), lambda: hands.write(hot, batch))
 
-    assert report.asked == (low, middle, high)
     assert job_row(duty, middle)["state"] == "running"
     assert states(duty)["running"] == 1
 
@@ -194,18 +202,8 @@ def test_a_batch_of_ends_with_spans_and_an_act_over_its_jobs_do_not_deadlock(
     hands = Hands(worker_id, SharedState(1, 8).tables[0])
     monkeypatch.setattr(traces, "_tracer", Spans(high))
 
-    with held_row("relay_job", middle) as gate:
-        report, _ = cross(
-            in_thread,
-            duty,
-            gate.commit,
-            lambda: control.cancel_many(
-                [low, middle, high], actor=None, using="default"
-            ),
-            lambda: hands.write(hot, batch),
-        )
+    cancel_beside(in_thread, duty, (low, middle, high), lambda: hands.write(hot, batch))
 
-    assert report.asked == (low, middle, high)
     assert states(duty) == {"running": 1, "cancelled": 2}
     assert job_row(duty, high)["meta"] == {"otel": {"previous": "00-1-2-01"}}
 
