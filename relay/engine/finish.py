@@ -28,7 +28,6 @@ __all__ = [
     "read_finished",
     "read_states",
     "send_completed",
-    "send_completions",
     "send_settled",
 ]
 
@@ -308,16 +307,9 @@ def send_completed(
     Raises:
         psycopg.DataError: PostgreSQL refuses a result; nothing was written.
     """
-    return send_completions(connection, completions(results, worker_id=worker_id))
-
-
-def send_completions(
-    connection: EngineConnection, statements: Sequence[tuple[str, dict[str, Any]]]
-) -> list[Any]:
-    """Send what completions() has returned; see send_completed()."""
     return [
         connection.execute(statement, values, prepare=connection.prepares)
-        for statement, values in statements
+        for statement, values in completions(results, worker_id=worker_id)
     ]
 
 

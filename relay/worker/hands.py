@@ -25,7 +25,6 @@ from relay.engine.finish import (
     completions,
     is_bad_row,
     read_states,
-    send_completions,
     send_settled,
 )
 from relay.engine.holdings import release_held
@@ -148,7 +147,10 @@ class Hands:
             mixed = [one.id for one in completed]
             mixed += [one.id for one in (*crashed, *settled)]
             send_locks(connection, mixed, worker_id=self._worker_id)
-        sent = send_completions(connection, completing)
+        sent = [
+            connection.execute(statement, values, prepare=connection.prepares)
+            for statement, values in completing
+        ]
         sent += send_crashed(
             connection,
             crashed,

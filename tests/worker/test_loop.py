@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
@@ -22,7 +21,7 @@ from django.test import override_settings
 from relay.conf import get_settings
 from relay.engine.claim import ClaimedJob, send_claim
 from relay.engine.connection import EngineConnection
-from relay.engine.finish import Completed, Outcome, Settled, send_completions
+from relay.engine.finish import Completed, Outcome, Settled, completions
 from relay.ids import uuid7
 from relay.worker import announcing, pace
 from relay.worker import hands as hands_module
@@ -187,20 +186,16 @@ def test_a_flush_cut_off_half_way_lets_go_of_each_attempt_once(
         )
     cuts: list[set[UUID]] = []
 
-    def cut(connection: EngineConnection, statements: list[Any]) -> Any:
+    def cut(results: list[Completed], **more: Any) -> Any:
         # All four; then the first half; then the second is cut off.
-        sent = {
-            UUID(done[0])
-            for _, values in statements
-            for done in json.loads(values["results"])
-        }
+        sent = {done.id for done in results}
         if len(sent) == 2 and ids[2] in sent and not cuts:
             cuts.append(sent)
-            connection.close()
+            child.loop._link.connected().close()
             raise psycopg.OperationalError("cut off")
-        return send_completions(connection, statements)
+        return completions(results, **more)
 
-    monkeypatch.setattr(hands_module, "send_completions", cut)
+    monkeypatch.setattr(hands_module, "completions", cut)
     child.step_until(lambda: not child.loop._hands.held)
 
     assert cuts
